@@ -1,0 +1,48 @@
+# `make help` says what there is. The first target that needs it creates .venv; afterwards nothing is installed again
+# until pyproject.toml changes.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+CHAPTERS ?=
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help run test build release lab slides doctor lint clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+run: $(VENV)/.installed ## execute every lecture and solution, report in build/report.html (CHAPTERS="01 02" for some)
+	@$(BIN)/python -m tools.run --chapters "$(CHAPTERS)"
+
+test: $(VENV)/.installed ## the whole test suite
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests
+
+build: $(VENV)/.installed ## make notebooks, labs and figures from the text masters (CHAPTERS="01 02" for some)
+	@$(BIN)/python -m tools.build $(CHAPTERS)
+
+release: $(VENV)/.installed ## the tree for students in release/: lectures, labs, package; no solutions
+	@$(BIN)/python -m tools.release
+
+lab: $(VENV)/.installed ## open JupyterLab on the labs
+	@$(BIN)/jupyter lab labs
+
+slides: $(VENV)/.installed ## offline HTML decks in build/slides (needs npm)
+	@$(BIN)/python -m tools.slides
+
+doctor: $(VENV)/.installed ## is this machine ready for the course?
+	@$(BIN)/torchcourse doctor
+
+lint: $(VENV)/.installed ## ruff over package, tools, tests and notebooks
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+clean: ## remove build/ and release/, keep .venv
+	rm -rf build release
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("This course needs Python 3.11 or newer: make PYTHON=python3.12")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): a few minutes the first time, PyTorch is large."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@

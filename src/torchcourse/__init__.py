@@ -1,0 +1,38 @@
+"""PyTorch, from tensor to cluster: the small package that notebooks, labs and your own scripts import.
+
+`import torchcourse` is quick on purpose: each module is loaded when you import it, for example
+`from torchcourse import data, plots`.
+"""
+
+import os
+
+import torch
+
+from torchcourse.errors import CourseError
+from torchcourse.record import record
+
+__version__ = "0.1.0"
+__all__ = ["CourseError", "record", "setup"]
+
+OLDEST_TORCH = (2, 11)
+
+
+def setup(chapter: str) -> None:
+    """Make a notebook of the course ready: called by its first cell.
+
+    chapter: number and slug, for example "01_tensors"; `progress()` starts with its exercises.
+    Prints one line: what runs, where. Raises CourseError when the installed torch is too old.
+    """
+    # "2.11.0+cpu" and "2.11.0a0+git" both begin with the two numbers that count.
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise CourseError(
+            f"This course needs PyTorch {oldest} or newer and found {torch.__version__}. "
+            "Run `pip install --upgrade torch torchvision`, then restart the kernel."
+        )
+    from torchcourse import device, plots
+    from torchcourse.checks import engine
+
+    plots.use_style()
+    engine.current_chapter = chapter
+    print(f"torchcourse {__version__} · PyTorch {torch.__version__} · {device.describe()} · {os.cpu_count()} CPU cores")

@@ -1,0 +1,500 @@
+"""How a check works: from the student's answer to one of four outcomes.
+
+    correct         with one sentence of what to take away
+    not attempted   the answer is still the stub
+    incorrect       what was expected, what yours was, where to look
+    error           the answer raised: the student's own line and message
+
+A chapter's module declares its exercises with the decorator that `chapter(...)` returns. The decorated function gets
+the answer and fresh random inputs, and raises `Incorrect` when something is wrong; `call`, `mistake` and `same` do that
+for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import difflib
+import dis
+import importlib
+import inspect
+import linecache
+import os
+import pkgutil
+import random
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchcourse.checks.show import Result, render_progress, show, show_result
+
+TIME_LIMIT = 10.0  # seconds for one answer
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: what the lab says about it, and the function that judges an answer."""
+
+    name: str
+    chapter: str
+    title: str
+    minutes: int
+    difficulty: int  # 1 (a line) to 5 (takes thinking)
+    points: int
+    takeaway: str
+    hints: tuple[str, ...]
+    judge: Callable[[Any, Inputs], None]
+    few_mistakes: str | None = None  # why there are fewer than three named mistakes
+    seconds: float = TIME_LIMIT
+
+
+EXERCISES: dict[str, Exercise] = {}
+current_chapter: str | None = None  # set by torchcourse.setup
+
+_latest: dict[str, Result] = {}  # exercise -> the latest result of this session
+_attempts: dict[str, int] = {}
+_hints_given: dict[str, int] = {}
+
+
+def chapter(name: str) -> Callable[..., Callable]:
+    """The decorator that declares the exercises of chapter `name`, for example "01_tensors"."""
+
+    def exercise(
+        exercise_name: str,
+        *,
+        title: str,
+        minutes: int,
+        difficulty: int,
+        points: int,
+        takeaway: str,
+        hints: Sequence[str],
+        few_mistakes: str | None = None,
+        seconds: float = TIME_LIMIT,
+    ) -> Callable:
+        def declare(judge: Callable[[Any, Inputs], None]) -> Callable[[Any, Inputs], None]:
+            EXERCISES[exercise_name] = Exercise(
+                exercise_name,
+                name,
+                title,
+                minutes,
+                difficulty,
+                points,
+                takeaway,
+                tuple(hints),
+                judge,
+                few_mistakes,
+                seconds,
+            )
+            return judge
+
+        return declare
+
+    return exercise
+
+
+def load_chapters() -> dict[str, Exercise]:
+    """All exercises by name. The chapters' modules are imported at the first call."""
+    package = importlib.import_module("torchcourse.checks")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"torchcourse.checks.{module.name}")
+    return EXERCISES
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a judge raises and calls
+
+
+UNSAID = object()  # tells "nothing to say" from the value None
+
+
+class Incorrect(Exception):
+    """The answer is wrong: `problem` says how, the rest what was expected, what came, and where to look."""
+
+    def __init__(self, problem: str, expected: Any = UNSAID, yours: Any = UNSAID, look: str | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.look = problem, look
+        self.expected, self.yours = (
+            None if value is UNSAID else value if isinstance(value, str) else show(value) for value in (expected, yours)
+        )
+
+
+class NotAttempted(Exception):
+    """The answer is still the stub."""
+
+
+class AnswerRaised(Exception):
+    """The student's code raised `error`; kept apart from mistakes in the check itself."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class TooSlow(BaseException):
+    """The time is up. Not an Exception, so that an `except Exception` in the answer does not swallow it."""
+
+
+class Inputs:
+    """Fresh random inputs for one check, from a generator of its own: the global random state stays as it is."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def size(self, low: int, high: int) -> int:
+        """An integer from low to high, both included."""
+        return int(torch.randint(low, high + 1, (), generator=self.generator))
+
+    def sizes(self, count: int, low: int, high: int) -> list[int]:
+        """`count` different integers from low to high: no two axes can be mixed up without being noticed."""
+        return [low + int(i) for i in torch.randperm(high - low + 1, generator=self.generator)[:count]]
+
+    def pick(self, choices: Sequence[Any]) -> Any:
+        """One of the choices."""
+        return choices[self.size(0, len(choices) - 1)]
+
+    def rand(self, *shape: int) -> torch.Tensor:
+        """float32 tensor, uniform from 0 to 1."""
+        return torch.rand(*shape, generator=self.generator)
+
+    def randn(self, *shape: int) -> torch.Tensor:
+        """float32 tensor, normally distributed."""
+        return torch.randn(*shape, generator=self.generator)
+
+    def ints(self, low: int, high: int, shape: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
+        """Integer tensor, from low up to high - 1."""
+        return torch.randint(low, high, tuple(shape), generator=self.generator, dtype=dtype)
+
+    def images(self, n: int, channels: int, height: int, width: int) -> torch.Tensor:
+        """uint8 tensor [N, C, H, W], values 0 to 255; 0 and 255 occur."""
+        pixels = self.ints(0, 256, (n, channels, height, width), torch.uint8)
+        pixels.view(-1)[0], pixels.view(-1)[-1] = 0, 255
+        return pixels
+
+    def permutation(self, n: int) -> torch.Tensor:
+        """int64 tensor [n]: 0 to n - 1 in random order."""
+        return torch.randperm(n, generator=self.generator)
+
+
+def is_stub(function: Any) -> bool:
+    """Tell whether the body of a function is empty but for its docstring, `...` or `pass`.
+
+    Looks at the bytecode, which is there also when the source is not: a stub does nothing but return None.
+    """
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    if code is None:
+        return False
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("RESUME", "NOP", "COPY_FREE_VARS")]
+    does_nothing = all(step.opname in ("LOAD_CONST", "RETURN_CONST", "RETURN_VALUE") for step in steps)
+    return does_nothing and all(step.argval is None for step in steps if step.opname in ("LOAD_CONST", "RETURN_CONST"))
+
+
+def attempted(answer: Any) -> Any:
+    """The answer itself; raises NotAttempted while it is the stub."""
+    if answer is ... or (isinstance(answer, (tuple, list)) and any(part is ... for part in answer)):
+        raise NotAttempted
+    if isinstance(answer, dict) and any(value is ... for value in answer.values()):
+        raise NotAttempted
+    if inspect.isclass(answer):
+        own = {name: value for name, value in vars(answer).items() if inspect.isfunction(value)}
+        empty = [name for name, value in own.items() if is_stub(value)]
+        if empty and len(empty) == len(own):
+            raise NotAttempted
+        if empty:
+            raise Incorrect(f"The method `{empty[0]}` of your class is still empty.", look=f"`def {empty[0]}`")
+    elif is_stub(answer):
+        raise NotAttempted
+    return answer
+
+
+def call(answer: Any, *args: Any, may_change: bool = False, may_return_none: bool = False, **kwargs: Any) -> Any:
+    """What the student's function (or class) returns for copies of these arguments.
+
+    Raises NotAttempted for a stub, AnswerRaised when it raises, and Incorrect when it is no function, returns None
+    (unless may_return_none), or changed its arguments (unless may_change: then it gets the arguments themselves).
+    """
+    attempted(answer)
+    if not callable(answer):
+        raise Incorrect(
+            "Your answer is not a function.",
+            expected="the function itself, without parentheses",
+            yours=answer,
+            look="the call of `check`",
+        )
+    given, named = (args, kwargs) if may_change else copy.deepcopy((args, kwargs))
+    try:
+        result = answer(*given, **named)
+    except NotImplementedError as error:
+        # `raise NotImplementedError` is a stub too; one that comes out of PyTorch is the student's error.
+        if _own_frames(error)[-1:] == _frames(error)[-1:]:
+            raise NotAttempted from None
+        raise AnswerRaised(error) from error
+    except (Exception, SystemExit) as error:
+        raise AnswerRaised(error) from error
+    if not may_change:
+        for before, after in zip((*args, *kwargs.values()), (*given, *named.values()), strict=True):
+            if not _equal(before, after):
+                raise Incorrect(
+                    "Your function changed its argument: whoever called it has lost the original values.",
+                    expected="a new result, the argument left as it was",
+                    yours="the argument is different after the call",
+                    look="what works in place: methods that end in an underscore (`add_`), `+=`, assignments to slices",
+                )
+    if result is ...:
+        raise NotAttempted
+    if result is None and not may_return_none:
+        raise Incorrect("Your function returned None.", look="is there a `return` at its end?")
+    return result
+
+
+def mistake(yours: Any, wrong: Any, problem: str, look: str | None = None) -> None:
+    """If `yours` equals `wrong`, the result of a mistake we know: raise Incorrect with its message."""
+    if _equal(yours, wrong, close=True):
+        raise Incorrect(problem, look=look)
+
+
+def same(
+    yours: Any,
+    expected: Any,
+    what: str = "Your result",
+    dtype: bool = True,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    look: str | None = None,
+) -> None:
+    """Raise Incorrect unless `yours` equals `expected`: type, then shape, then dtype, then values.
+
+    dtype: False accepts every dtype (values are compared as float64). Tensors may be on any device.
+    """
+    if not isinstance(expected, torch.Tensor):
+        _same_value(yours, expected, what, rtol, atol, look)
+        return
+    if not isinstance(yours, torch.Tensor):
+        raise Incorrect(f"{what} is not a tensor.", "a tensor", show(yours), look)
+    if yours.shape != expected.shape:
+        raise Incorrect(f"{what} has the wrong shape.", tuple(expected.shape), tuple(yours.shape), look)
+    if dtype and yours.dtype != expected.dtype:
+        raise Incorrect(f"{what} has the wrong dtype.", str(expected.dtype), str(yours.dtype), look)
+    a, b = _comparable(yours), _comparable(expected)
+    near = torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
+    if not near.all():
+        where = tuple(int(i) for i in (~near).nonzero()[0])
+        place = f" at index {list(where)}" if where else ""
+        raise Incorrect(
+            f"{what} has the right shape, but {int((~near).sum())} of {near.numel()} values differ.",
+            f"{b[where].item():.5g}{place}",
+            f"{a[where].item():.5g}{place}",
+            look,
+        )
+
+
+def _same_value(yours: Any, expected: Any, what: str, rtol: float, atol: float, look: str | None) -> None:
+    if isinstance(expected, (int, float)) and not isinstance(expected, bool):
+        if (isinstance(yours, torch.Tensor) and yours.numel() == 1) or isinstance(yours, np.number):
+            yours = yours.item()
+        if isinstance(yours, bool) or not isinstance(yours, (int, float)):
+            raise Incorrect(f"{what} is not a number.", show(expected), show(yours), look)
+        if abs(yours - expected) <= atol + rtol * abs(expected):
+            return
+    elif isinstance(expected, (tuple, list, torch.Size)):
+        if isinstance(yours, (tuple, list, torch.Size)) and list(yours) == list(expected):
+            return
+    elif type(yours) is type(expected) and yours == expected:
+        return
+    raise Incorrect(f"{what} is not right.", show(expected), show(yours), look)
+
+
+def _comparable(tensor: torch.Tensor) -> torch.Tensor:
+    """On the CPU, and in a dtype that holds both integers and floats of the course exactly."""
+    tensor = tensor.detach().cpu()
+    return tensor if tensor.is_complex() else tensor.to(torch.float64)
+
+
+def _equal(a: Any, b: Any, close: bool = False) -> bool:
+    """True if two values are equal; `close` allows for rounding and other dtypes. Never raises."""
+    try:
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+            if a.shape != b.shape or not (close or a.dtype == b.dtype):
+                return False
+            return torch.allclose(_comparable(a), _comparable(b), rtol=1e-4 * close, atol=1e-5 * close, equal_nan=True)
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+            return a.shape == b.shape and bool(np.array_equal(a, b))
+        if isinstance(a, torch.nn.Module) and isinstance(b, torch.nn.Module):
+            first, second = a.state_dict(), b.state_dict()
+            return first.keys() == second.keys() and all(_equal(first[key], second[key]) for key in first)
+        if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+            return len(a) == len(b) and all(_equal(x, y, close) for x, y in zip(a, b, strict=True))
+        if isinstance(a, dict) and isinstance(b, dict):
+            return a.keys() == b.keys() and all(_equal(a[key], b[key], close) for key in a)
+        if close and isinstance(a, torch.Tensor) and a.numel() == 1 and isinstance(b, (int, float)):
+            return abs(a.item() - b) <= 1e-5 + 1e-4 * abs(b)
+        if close and isinstance(a, float | int) and isinstance(b, float | int):
+            return abs(a - b) <= 1e-5 + 1e-4 * abs(b)
+        if isinstance(a, (str, bytes, int, float, complex, bool, type(None))):
+            return type(a) is type(b) and (a == b or a != a)
+    except Exception:
+        return False
+    return not close  # objects that we cannot look into count as unchanged, and never as a known mistake
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judging
+
+
+def evaluate(name: str, answer: Any, seed: int | None = None) -> Result:
+    """Judge an answer and return the Result, without showing it. Raises nothing, whatever the answer does.
+
+    seed: of the random inputs; None takes a fresh one, so that no result can be hard-coded.
+    """
+    exercises = load_chapters()
+    if name not in exercises:
+        return Result(name, "unknown", f'There is no exercise "{name}".', look=_nearest(name, exercises))
+    exercise = exercises[name]
+    inputs = Inputs(int.from_bytes(os.urandom(6), "big") if seed is None else seed)
+    try:
+        with _global_state_kept(), _time_limit(exercise.seconds):
+            attempted(answer)
+            exercise.judge(answer, inputs)
+    except NotAttempted:
+        return Result(name, "not attempted", "Write your answer in the cell above, run it, then run this cell again.")
+    except Incorrect as wrong:
+        return Result(name, "incorrect", wrong.problem, wrong.expected, wrong.yours, wrong.look)
+    except AnswerRaised as raised:
+        return _error_result(name, raised.error)
+    except TooSlow:
+        return Result(
+            name,
+            "error",
+            f"Your code was still running after {exercise.seconds:g} seconds and was stopped.",
+            look="a loop that never ends, or a Python loop over every element",
+        )
+    except Exception as error:  # the judge met something that it did not expect from a wrong answer
+        return Result(
+            name,
+            "incorrect",
+            "Your answer is of a kind that this check cannot work with.",
+            yours=show(answer),
+            look=f"the description of the exercise ({type(error).__name__}: {error})",
+            judge_failed=error,
+        )
+    return Result(name, "correct", exercise.takeaway)
+
+
+def check(name: str, answer: Any) -> None:
+    """Judge an answer and show the outcome under the cell: HTML in Jupyter, text elsewhere.
+
+    name: of the exercise; answer: a function, a class or a value, as the exercise says.
+    Raises nothing, except AssertionError when nbgrader runs the notebook: there, only "correct" earns the points.
+    """
+    result = evaluate(name, answer)
+    if name in EXERCISES:
+        _latest[name] = result
+        _attempts[name] = _attempts.get(name, 0) + (result.outcome != "not attempted")
+    show_result(result)
+    if os.environ.get("NBGRADER_EXECUTION") and result.outcome != "correct":
+        raise AssertionError(result.text)
+
+
+def hint(name: str) -> None:
+    """Show a hint; called again, the next one, from the idea to almost the code."""
+    exercises = load_chapters()
+    if name not in exercises:
+        show_result(Result(name, "unknown", f'There is no exercise "{name}".', look=_nearest(name, exercises)))
+        return
+    hints = exercises[name].hints
+    number = _hints_given.get(name, 0)
+    _hints_given[name] = number + 1
+    if number < len(hints):
+        more = f'Again `hint("{name}")` for the next one.' if number + 1 < len(hints) else "This was the last one."
+        show_result(Result(name, f"hint {number + 1} of {len(hints)}", hints[number], look=None, footer=more))
+    else:
+        _hints_given[name] = 0
+        message = "There are no more hints. Read them once more from the first, or ask the person next to you."
+        show_result(Result(name, "hint", message))
+
+
+def progress(chapter: str | None = None) -> None:
+    """Show which exercises of a chapter are done in this session.
+
+    chapter: for example "01_tensors"; None means the chapter of this notebook.
+    """
+    chapter = chapter or current_chapter
+    chosen = [e for e in load_chapters().values() if chapter in (None, e.chapter)]
+    rows = [
+        (e.name, e.title, _latest[e.name].outcome if e.name in _latest else "not attempted", _attempts.get(e.name, 0))
+        for e in chosen
+    ]
+    points = sum(e.points for e in chosen if e.name in _latest and _latest[e.name].outcome == "correct")
+    render_progress(rows, points, sum(e.points for e in chosen))
+
+
+def _nearest(name: str, exercises: dict[str, Exercise]) -> str:
+    here = [e.name for e in exercises.values() if current_chapter in (None, e.chapter)]
+    near = difflib.get_close_matches(str(name), list(exercises), n=1, cutoff=0.5)
+    return f'did you mean "{near[0]}"?' if near else "the exercises here are " + ", ".join(here)
+
+
+@contextlib.contextmanager
+def _global_state_kept() -> Iterator[None]:
+    """Random generators and gradient mode are afterwards as they were, whatever the answer did."""
+    python, numpy, grad = random.getstate(), np.random.get_state(), torch.is_grad_enabled()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            torch.set_grad_enabled(grad)
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TooSlow after some seconds. Needs SIGALRM and the main thread, where notebooks run; elsewhere no limit."""
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(signum: int, frame: Any) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGALRM, stop)
+    # Again every second: a bare `except:` in the answer may swallow the first alarm.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    return list(traceback.extract_tb(error.__traceback__))
+
+
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of the student's own code: not ours, and not those of installed libraries."""
+    ours = os.path.dirname(os.path.dirname(__file__))
+    libraries = {os.path.dirname(os.path.dirname(os.path.abspath(m.__file__))) for m in (torch, np)}
+    libraries.add(os.path.dirname(os.path.abspath(contextlib.__file__)))
+    return [
+        frame
+        for frame in _frames(error)
+        if not frame.filename.startswith((ours + os.sep, *(folder + os.sep for folder in libraries)))
+    ]
+
+
+def _error_result(name: str, error: BaseException) -> Result:
+    own = _own_frames(error)
+    line = None
+    if own:
+        source = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip() or own[-1].line
+        line = f"line {own[-1].lineno}: {source}" if source else f"line {own[-1].lineno}"
+    message = f"Your code raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(
+        ": "
+    )
+    return Result(name, "error", message, yours=line, look=None)

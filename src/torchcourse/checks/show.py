@@ -1,0 +1,127 @@
+"""How outcomes look: HTML in Jupyter, plain text elsewhere."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# outcome -> (sign, color of the bar). The sign and the word say the same as the color.
+LOOKS = {
+    "correct": ("✓", "#009E73"),
+    "not attempted": ("○", "#6B6B6B"),
+    "incorrect": ("✗", "#D55E00"),
+    "error": ("!", "#B5338A"),
+    "unknown": ("?", "#6B6B6B"),
+    "hint": ("→", "#0072B2"),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check found. `outcome` is correct, not attempted, incorrect, error, or unknown (no such exercise)."""
+
+    name: str
+    outcome: str
+    message: str
+    expected: str | None = None
+    yours: str | None = None
+    look: str | None = None
+    footer: str | None = None
+    judge_failed: Exception | None = None  # the check itself stumbled over a strange answer; tests forbid it
+
+    @property
+    def correct(self) -> bool:
+        return self.outcome == "correct"
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The details, as (label, text)."""
+        pairs = [("expected", self.expected), ("yours", self.yours), ("look at", self.look), ("", self.footer)]
+        return [(label, text) for label, text in pairs if text]
+
+    @property
+    def text(self) -> str:
+        sign, _ = LOOKS[self.outcome.split(" ")[0] if self.outcome.startswith("hint") else self.outcome]
+        head = f"{sign} {self.name}: {self.outcome}. {self.message}"
+        return "\n".join([head, *(f"    {label + ': ' if label else ''}{text}" for label, text in self.lines())])
+
+    @property
+    def html(self) -> str:
+        sign, color = LOOKS[self.outcome.split(" ")[0] if self.outcome.startswith("hint") else self.outcome]
+        details = "".join(
+            f'<div style="margin-top:2px">{f"<i>{label}</i>: " if label else ""}{_inline(text)}</div>'
+            for label, text in self.lines()
+        )
+        return (
+            f'<div style="border-left:5px solid {color};padding:6px 12px;line-height:1.45">'
+            f'<b style="color:{color}">{sign} {html.escape(self.outcome)}</b> '
+            f"<code>{html.escape(self.name)}</code><div>{_inline(self.message)}</div>{details}</div>"
+        )
+
+
+def _inline(text: str) -> str:
+    """Escaped text in which `code` between backticks is set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
+def show(value: Any) -> str:
+    """A short description of a value: enough to see what it is, short enough to read."""
+    if isinstance(value, torch.Tensor):
+        kind = f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+        return kind if value.numel() > 6 else f"{kind}: {value.detach().cpu().tolist()}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if callable(value):
+        return f"the function {getattr(value, '__name__', type(value).__name__)}"
+    try:
+        text = repr(value)
+    except Exception:
+        text = "(cannot be shown)"
+    text = text if len(text) <= 80 else text[:77] + "..."
+    simple = (int, float, bool, str, bytes, list, tuple, dict, torch.dtype, torch.device, type(None))
+    return text if isinstance(value, simple) else f"{text} ({type(value).__name__})"
+
+
+def in_notebook() -> bool:
+    """True in Jupyter, Colab, papermill: wherever a kernel shows rich output."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    shell = get_ipython()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def _display(html_text: str, text: str) -> None:
+    if in_notebook():
+        from IPython.display import display
+
+        display({"text/html": html_text, "text/plain": text}, raw=True)
+    else:
+        print(text)
+
+
+def show_result(result: Result) -> None:
+    """Show a result under the cell, or print it."""
+    _display(result.html, result.text)
+
+
+def render_progress(rows: list[tuple[str, str, str, int]], points: int, of: int) -> None:
+    """Show the table of exercises: name, title, outcome, attempts; and the points."""
+    done = sum(outcome == "correct" for _, _, outcome, _ in rows)
+    head = f"{done} of {len(rows)} exercises correct, {points} of {of} points"
+    text = [head]
+    cells = []
+    for name, title, outcome, attempts in rows:
+        sign, color = LOOKS[outcome]
+        tries = f"{attempts} {'try' if attempts == 1 else 'tries'}" if attempts else ""
+        text.append(f"  {sign} {name:<24} {outcome:<14} {tries}".rstrip())
+        cells.append(
+            f'<tr><td style="color:{color}"><b>{sign}</b></td><td style="text-align:left">{html.escape(title)}</td>'
+            f'<td style="text-align:left"><code>{html.escape(name)}</code></td>'
+            f'<td style="text-align:left">{outcome}</td><td>{tries}</td></tr>'
+        )
+    _display(f"<b>{head}</b><table>{''.join(cells)}</table>", "\n".join(text))

@@ -1,0 +1,249 @@
+"""The engine of the checks, on exercises made up here."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from torchcourse.checks import check, engine, evaluate, hint, progress
+from torchcourse.checks.engine import Incorrect, call, is_stub, mistake, same
+
+
+@pytest.fixture(autouse=True)
+def demo(monkeypatch):
+    """Exercises of a chapter "99_demo" in a registry of their own."""
+    engine.load_chapters()
+    for name in ("_latest", "_attempts", "_hints_given"):
+        monkeypatch.setattr(engine, name, {})
+    monkeypatch.setattr(engine, "EXERCISES", {})
+    monkeypatch.setattr(engine, "load_chapters", lambda: engine.EXERCISES)
+    monkeypatch.setattr(engine, "current_chapter", "99_demo")
+    exercise = engine.chapter("99_demo")
+    about = {"title": "Double", "minutes": 1, "difficulty": 1, "points": 2, "takeaway": "Twice is twice."}
+
+    @exercise("double", hints=("the idea", "the code"), seconds=0.5, **about)
+    def double(answer, new):
+        x = new.randn(new.size(2, 5))
+        yours = call(answer, x)
+        mistake(yours, x**2, "You squared.", look="the operator")
+        same(yours, 2 * x)
+
+    @exercise("number", hints=("six times seven",), **about)
+    def number(answer, new):
+        same(answer, 42, "Your number")
+
+    @exercise("broken_judge", hints=("none",), **about)
+    def broken(answer, new):
+        raise KeyError("a mistake of ours")
+
+
+def stub(x):
+    """Twice the tensor."""
+
+
+def dots(x): ...
+
+
+def passes(x):
+    pass
+
+
+def not_implemented(x):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("answer", [..., stub, dots, passes, not_implemented])
+def test_not_attempted(answer):
+    assert evaluate("double", answer).outcome == "not attempted"
+
+
+@pytest.mark.parametrize("answer", [lambda x: x + x, lambda x: torch.mul(x, 2)])
+def test_correct_says_what_to_take_away(answer):
+    result = evaluate("double", answer)
+    assert result.correct and "Twice is twice." in result.text
+
+
+def test_incorrect_says_expected_yours_and_where():
+    text = evaluate("double", lambda x: x**2).text
+    assert "You squared." in text and "look at: the operator" in text
+    text = evaluate("double", lambda x: x[:1]).text
+    assert "shape" in text and "expected" in text and "yours: (1,)" in text
+    assert "dtype" in evaluate("double", lambda x: (2 * x).double()).text
+    assert "return" in evaluate("double", lambda x: print(end="")).text
+    assert "not a tensor" in evaluate("double", lambda x: (2 * x).tolist()).text
+    assert "not a function" in evaluate("double", 3).text
+
+
+def test_error_shows_the_students_own_line():
+    def answer(x):
+        half = x.view(2, 10_000)
+        return half
+
+    result = evaluate("double", answer)
+    assert result.outcome == "error"
+    assert "x.view(2, 10_000)" in result.text and "RuntimeError" in result.text
+    assert "engine.py" not in result.text
+
+
+def test_sys_exit_is_an_error_not_the_end():
+    assert evaluate("double", lambda x: exit()).outcome == "error"
+
+
+def test_answer_that_changes_its_argument():
+    def in_place(x):
+        x *= 2
+        return x
+
+    result = evaluate("double", in_place)
+    assert result.outcome == "incorrect" and "changed its argument" in result.text
+
+
+def test_hard_coded_result_fails():
+    x = engine.Inputs(0).randn(3)
+    assert not evaluate("double", lambda _: 2 * x).correct
+
+
+@pytest.mark.parametrize("swallow", [False, True])
+def test_endless_answer_is_stopped(swallow):
+    def endless(x):
+        while True:
+            try:
+                time.sleep(0.01)
+            except Exception:
+                if not swallow:
+                    raise
+
+    start = time.monotonic()
+    result = evaluate("double", endless)
+    assert result.outcome == "error" and "still running" in result.text
+    assert time.monotonic() - start < 8
+
+
+def test_outside_the_main_thread_it_works_without_limit():
+    results = []
+    thread = threading.Thread(target=lambda: results.append(evaluate("double", lambda x: 2 * x)))
+    thread.start()
+    thread.join()
+    assert results[0].correct
+
+
+def test_random_state_and_gradient_mode_are_kept():
+    def careless(x):
+        torch.manual_seed(1)
+        torch.set_grad_enabled(False)
+        return 2 * x
+
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    assert evaluate("double", careless).correct
+    assert torch.equal(before, torch.get_rng_state()) and torch.is_grad_enabled()
+
+
+def test_value_exercise():
+    assert evaluate("number", 42).correct and evaluate("number", torch.tensor(42)).correct
+    assert evaluate("number", 41).outcome == "incorrect" and evaluate("number", True).outcome == "incorrect"
+    assert "yours: None" in evaluate("number", None).text
+
+
+def test_stumbling_judge_is_told_apart():
+    result = evaluate("broken_judge", 1)
+    assert isinstance(result.judge_failed, KeyError) and not result.correct
+
+
+def test_misspelled_name(capsys):
+    check("duoble", 1)
+    hint("duoble")
+    assert capsys.readouterr().out.count('did you mean "double"?') == 2
+
+
+def test_hints_one_after_the_other(capsys):
+    for words in ("the idea", "the code", "no more hints", "the idea"):
+        hint("double")
+        assert words in capsys.readouterr().out
+
+
+def test_progress(capsys):
+    check("double", lambda x: x)
+    check("double", lambda x: 2 * x)
+    capsys.readouterr()
+    progress()
+    out = capsys.readouterr().out
+    assert "1 of 3 exercises correct, 2 of 6 points" in out and "2 tries" in out
+
+
+def test_check_never_raises_for_students_and_always_for_graders(monkeypatch, capsys):
+    monkeypatch.delenv("NBGRADER_EXECUTION", raising=False)
+    assert check("double", stub) is None
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    with pytest.raises(AssertionError, match="not attempted"):
+        check("double", stub)
+    with pytest.raises(AssertionError, match="There is no exercise"):
+        check("nothing", 1)
+    check("double", lambda x: 2 * x)
+
+
+def test_class_answers():
+    class Half:
+        def __init__(self):
+            self.done = True
+
+        def forward(self):
+            """To do."""
+
+    class Empty:
+        def forward(self):
+            """To do."""
+
+    assert evaluate("double", Empty).outcome == "not attempted"
+    assert "`forward`" in evaluate("double", Half).text
+
+
+def test_stub_is_recognized_without_source():
+    namespace = {}
+    exec("def f(x):\n    'doc'\ndef g(x):\n    'doc'\n    return x\n", namespace)
+    assert is_stub(namespace["f"]) and not is_stub(namespace["g"])
+    assert not is_stub(torch.relu) and not is_stub(3)
+
+
+@pytest.mark.parametrize(
+    ("yours", "expected", "words"),
+    [
+        ([1, 2], torch.tensor([1, 2]), "not a tensor"),
+        (torch.ones(2, 3), torch.ones(3, 2), "wrong shape"),
+        (torch.ones(2).int(), torch.ones(2), "wrong dtype"),
+        (torch.tensor([1.0, 3.0]), torch.tensor([1.0, 2.0]), "at index [1]"),
+        (float("nan"), 1.0, "not right"),
+        ((2, 3), (3, 2), "not right"),
+        ("a", 1, "not a number"),
+    ],
+)
+def test_same_says_what_differs(yours, expected, words):
+    with pytest.raises(Incorrect) as caught:
+        same(yours, expected)
+    told = f"{caught.value.problem} {caught.value.expected} {caught.value.yours}"
+    assert words in told
+
+
+def test_same_accepts_what_is_the_same():
+    same(torch.ones(2).double(), torch.ones(2), dtype=False)
+    same(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
+    same([3, 2], (3, 2))
+    same(torch.Size([3, 2]), (3, 2))
+    same(torch.tensor(2.0), 2)
+    same(torch.tensor(True), torch.tensor(True))
+
+
+def test_html_is_escaped():
+    result = evaluate("double", lambda x: "<script>alert(1)</script>")
+    assert "<script>" not in result.html and "&lt;script&gt;" in result.html
+
+
+def test_inputs_are_fresh_and_repeatable():
+    one, again, other = engine.Inputs(1), engine.Inputs(1), engine.Inputs(2)
+    draw = lambda new: torch.cat([new.rand(3), new.randn(3), new.ints(0, 9, (3,)), new.permutation(4)])  # noqa: E731
+    first = draw(one)
+    assert torch.equal(first, draw(again)) and not torch.equal(first, draw(other))
+    assert len(set(one.sizes(3, 2, 6))) == 3 and 2 <= one.size(2, 4) <= 4
+    pixels = one.images(2, 3, 4, 5)
+    assert pixels.dtype == torch.uint8 and pixels.min() == 0 and pixels.max() == 255

@@ -1,0 +1,1 @@
+"""What authors and CI run. No notebook imports it."""

@@ -1,0 +1,462 @@
+"""One source, several editions: text masters in, notebooks out.
+
+    python -m tools.build              build what has changed
+    python -m tools.build 01 02        some chapters
+    python -m tools.build --check      write nothing; say what is not as it would be built, exit status 1 if anything
+    python -m tools.build --force 01   execute again even if nothing changed
+
+From notebooks/NN_slug.md comes the lecture, from solutions/NN_slug.md the solution and, with the answers taken out, the
+lab. Lectures and solutions are executed and keep their outputs; a notebook is executed again only when its code or a
+module of the package that it uses has changed. Figures shown with a name also become slides/figures/NN_slug-name.png.
+"""
+
+import argparse
+import ast
+import base64
+import copy
+import hashlib
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+
+import torchcourse
+from tools import course
+from tools.course import KINDS, ROOT, Chapter
+from torchcourse.checks import engine
+
+STUB = "# YOUR CODE HERE"
+BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+CHECK = re.compile(r"""^check\(\s*["'](\w+)["']""", re.MULTILINE)
+EXERCISE_LINE = re.compile(r"\{\{\s*exercise:\s*(\w+)\s*\}\}")
+
+
+class BuildError(Exception):
+    """Something that the author of a chapter can mend."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From master to notebook
+
+
+def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
+    """The notebook of a chapter without outputs. kind: "lecture", "solution" or "lab"."""
+    master = root / KINDS["lecture" if kind == "lecture" else "solution"] / f"{chapter.name}.md"
+    if not master.exists():
+        raise BuildError(f"{master.relative_to(root)} is missing: chapter {chapter.name} stands in course.toml.")
+    notebook = jupytext.read(master, fmt="md:myst")
+    notebook.cells = [title_cell(chapter, kind, root), setup_cell(chapter, root), *notebook.cells]
+    if kind != "lecture":
+        prepare_exercises(notebook, master.name)
+    for cell, cell_id in zip(notebook.cells, cell_ids(notebook.cells), strict=True):
+        cell["id"] = cell_id
+    if kind == "lab":
+        notebook = without_answers(notebook)
+    notebook.metadata = NotebookNode(
+        kernelspec={"display_name": "Python 3", "language": "python", "name": "python3"},
+        language_info={"name": "python"},
+        torchcourse={"chapter": chapter.name, "kind": kind},
+    )
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    return notebook
+
+
+def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
+    """Title, promise, and the small table of time, needs and goals, all from course.toml."""
+    repository = course.address(root).removesuffix(".git")
+    folder = {"lecture": "notebooks", "solution": "solutions", "lab": "labs"}[kind]
+    badge = ""
+    if repository.startswith("https://github.com/") and kind != "solution":
+        path = repository.removeprefix("https://github.com/")
+        badge = f"[Open in Colab](https://colab.research.google.com/github/{path}/blob/{tag()}/{folder}/{chapter.name}.ipynb)"
+    goals = "<br>".join(f"• {goal}" for goal in chapter.goals)
+    if kind == "lecture":
+        lines = [f"# {chapter.number} · {chapter.title}", "", chapter.promise, ""]
+        rows = [
+            ("Time", f"{chapter.lecture_minutes} minutes; its lab takes another {chapter.lab_minutes}"),
+            ("You need", chapter.needs),
+            ("Afterwards you can", goals),
+        ]
+    else:
+        exercises = [e for e in engine.load_chapters().values() if e.chapter == chapter.name]
+        points = sum(e.points for e in exercises)
+        suffix = ", with answers" if kind == "solution" else ""
+        lines = [
+            f"# Lab {chapter.number} · {chapter.title}{suffix}",
+            "",
+            'Write your answer where it says "YOUR CODE HERE", run the cell, then run the check below it. '
+            "A check tells you what is right, or what was expected and what yours was. "
+            'Stuck? `hint("name of the exercise")`, and again for the next hint.',
+            "",
+        ]
+        rows = [
+            ("Time", f"{chapter.lab_minutes} minutes"),
+            ("You need", f"Lecture {chapter.number}. No GPU."),
+            ("Exercises", f"{len(exercises)}, together {points} points"),
+        ]
+    if badge:
+        rows.append(("No Python here?", badge))
+    table = ["| | |", "|:---|:---|", *(f"| **{left}** | {right} |" for left, right in rows)]
+    return nbformat.v4.new_markdown_cell("\n".join(lines + table))
+
+
+def setup_cell(chapter: Chapter, root: Path = ROOT) -> NotebookNode:
+    """The first code cell, the same in every notebook but for the chapter; its source is tools/setup_cell.py."""
+    code = (Path(__file__).parent / "setup_cell.py").read_text().strip()
+    source = f"git+{course.address(root)}@{tag()}"
+    cell = nbformat.v4.new_code_cell(code.replace("{source}", source).replace("{chapter}", chapter.name))
+    # Folded in JupyterLab and on Colab: it is long, and nobody comes for it.
+    cell.metadata = NotebookNode(tags=["setup"], jupyter={"source_hidden": True}, cellView="form")
+    return cell
+
+
+def tag() -> str:
+    """The git tag that notebooks install the package from."""
+    return f"v{torchcourse.__version__}"
+
+
+def cell_ids(cells: list[NotebookNode]) -> Iterator[str]:
+    """An id for each cell that survives edits elsewhere: the exercise, or the heading and the place below it."""
+    section, place, seen = "start", 0, set()
+    for cell in cells:
+        heading = re.match(r"#+ (.+)", cell.source) if cell.cell_type == "markdown" else None
+        if heading:
+            section, place = slugify(heading[1]), 0
+        place += 1
+        cell_id = cell.metadata.get("nbgrader", {}).get("grade_id") or (
+            "setup" if is_setup(cell) else f"{section}-{place}"
+        )
+        while cell_id in seen:  # two sections of one name
+            cell_id += "x"
+        seen.add(cell_id)
+        yield cell_id
+
+
+def slugify(heading: str) -> str:
+    """Lower-case words joined by hyphens, short enough for a cell id."""
+    return re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")[:48].strip("-") or "section"
+
+
+def is_setup(cell: NotebookNode) -> bool:
+    return "setup" in cell.metadata.get("tags", [])
+
+
+def prepare_exercises(notebook: NotebookNode, master: str) -> None:
+    """Put nbgrader's metadata in place and fill in the exercise lines (difficulty, minutes, points).
+
+    An exercise is a cell with a solution region and, as the next code cell, its `check("name", ...)`.
+    """
+    exercises = engine.load_chapters()
+    answer: NotebookNode | None = None
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = EXERCISE_LINE.sub(lambda match: exercise_line(match[1], master), cell.source)
+            continue
+        if cell.cell_type != "code":
+            continue
+        if cell.source.count(BEGIN) != cell.source.count(END):
+            raise BuildError(f"{master}: a cell has {BEGIN} without {END} (or the other way round):\n{cell.source}")
+        name = CHECK.search(cell.source)
+        if name and BEGIN not in cell.source:
+            if name[1] not in exercises:
+                raise BuildError(f'{master}: check("{name[1]}") has no exercise of that name in torchcourse/checks.')
+            if answer is None:
+                raise BuildError(f'{master}: the cell before check("{name[1]}") has no {BEGIN} … {END} region.')
+            answer.metadata["nbgrader"] = nbgrader_metadata(f"answer-{name[1]}", solution=True)
+            cell.metadata["nbgrader"] = nbgrader_metadata(f"check-{name[1]}", points=exercises[name[1]].points)
+        answer = cell if BEGIN in cell.source else None
+
+
+def nbgrader_metadata(grade_id: str, solution: bool = False, points: int | None = None) -> dict:
+    """Cell metadata, schema version 3, of an answer (solution=True) or of a graded check (points)."""
+    graded = points is not None
+    metadata = {"schema_version": 3, "grade_id": grade_id, "grade": graded, "solution": solution, "locked": graded}
+    return metadata | {"task": False} | ({"points": points} if graded else {})
+
+
+def exercise_line(name: str, master: str) -> str:
+    """ "Difficulty ●●○○○ · about 8 minutes · 2 points" """
+    exercise = engine.load_chapters().get(name)
+    if exercise is None:
+        raise BuildError(f"{master}: {{{{exercise: {name}}}}} names no exercise in torchcourse/checks.")
+    dots = "●" * exercise.difficulty + "○" * (5 - exercise.difficulty)
+    points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
+    return f"*Difficulty {dots} · about {exercise.minutes} minutes · {points}*"
+
+
+def without_answers(notebook: NotebookNode) -> NotebookNode:
+    """The lab: nbgrader's own preprocessors take out answers, hidden tests and outputs."""
+    from nbgrader.preprocessors import ClearHiddenTests, ClearOutput, ClearSolutions
+    from traitlets.config import Config
+
+    config = Config()
+    config.ClearSolutions.enforce_metadata = False
+    config.ClearHiddenTests.enforce_metadata = False
+    config.ClearSolutions.code_stub = {"python": STUB}
+    config.ClearSolutions.text_stub = "*Write your answer here.*"
+    lab = copy.deepcopy(notebook)
+    for preprocessor in (ClearSolutions, ClearHiddenTests, ClearOutput):
+        lab, _ = preprocessor(config=config).preprocess(lab, {})
+    lab.metadata.pop("celltoolbar", None)
+    for cell in lab.cells:
+        if cell.cell_type == "code":
+            compile_lab_cell(cell)
+    return lab
+
+
+def compile_lab_cell(cell: NotebookNode) -> None:
+    """A stub must be Python that runs: raise BuildError if taking out the answer left something else."""
+    try:
+        compile("\n".join(line for line in cell.source.splitlines() if not line.startswith(("%", "!"))), "lab", "exec")
+    except SyntaxError as error:
+        raise BuildError(
+            f"Without its answer this cell is no longer Python ({error.msg}). "
+            f"Give the function a docstring, and a value its first line `name = ...`:\n{cell.source}"
+        ) from None
+
+
+def answers_in(lab: NotebookNode, solution: NotebookNode) -> list[str]:
+    """Lines of the solution's answers that also stand in the lab's code. Must be none."""
+    regions = re.findall(
+        f"{BEGIN}(.*?){END}", "\n".join(c.source for c in solution.cells if c.cell_type == "code"), re.S
+    )
+    answers = {line.strip() for region in regions for line in region.splitlines()}
+    telling = {line for line in answers if len(line) >= 16 and not line.startswith(("#", "import ", "from ", "def "))}
+    in_lab = {line.strip() for line in code_of(lab).splitlines()}
+    return sorted(telling & in_lab)
+
+
+def code_of(notebook: NotebookNode) -> str:
+    """All code cells, one below the other."""
+    return "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# When to execute
+
+
+def digest(notebook: NotebookNode, root: Path = ROOT) -> str:
+    """Of the code (the set-up cell apart) and of the package's modules that it uses: decides about executing again."""
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code" and not is_setup(cell)]
+    parts = code + [bare(path.read_text()) for path in modules_used("\n".join(code), root)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def modules_used(code: str, root: Path = ROOT) -> list[Path]:
+    """Files of torchcourse that the code imports, directly or through one another; the checks count as text."""
+    source = root / "src"
+    found: set[Path] = set()
+    todo = [code]
+    while todo:
+        for name in imported(todo.pop()):
+            path = source / name.replace(".", "/")
+            path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            if path.exists() and path not in found and "checks" not in path.relative_to(source).parts:
+                found.add(path)
+                todo.append(path.read_text())
+    return sorted(found)
+
+
+def imported(code: str) -> Iterator[str]:
+    """Dotted names of torchcourse's modules in import statements, wherever they stand."""
+    code = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in code.splitlines())
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchcourse"):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("torchcourse"))
+
+
+def bare(code: str) -> str:
+    """Code without comments and docstrings: better words are no reason to execute again."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            body[:1] = [] if len(body) > 1 else [ast.Pass()]
+    return ast.unparse(tree)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Executing and writing
+
+
+def execute(notebook: NotebookNode, folder: Path, timeout: int = 600) -> None:
+    """Run all cells in place, in `folder`; raises BuildError with the cell and the error."""
+    before = copy.deepcopy(notebook.metadata)  # the kernel writes its version there, which would differ on each machine
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(folder)}},
+        extra_arguments=["--IPKernelApp.log_level=40"],  # a kernel remarks at every start that it is not encrypted
+    )
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        raise BuildError(re.sub(r"\x1b\[[0-9;]*m", "", str(error))) from None
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.get("name") == "stderr":
+                raise BuildError(f"A cell writes to stderr (a warning?):\n{cell.source}\n---\n{output.text}")
+            if "data" in output and "application/vnd.torchcourse.drawn+json" in output.data:
+                raise BuildError("Editions are built on real data, and this is the drawn set: set TORCHCOURSE_DATA.")
+    notebook.metadata = before
+
+
+def with_outputs_of(built: NotebookNode, fresh: NotebookNode) -> NotebookNode:
+    """`fresh` with the outputs of `built`; both have the same code cells."""
+    old = [cell for cell in built.cells if cell.cell_type == "code"]
+    new = [cell for cell in fresh.cells if cell.cell_type == "code"]
+    for before, after in zip(old, new, strict=True):
+        after.outputs, after.execution_count = before.outputs, before.execution_count
+    return fresh
+
+
+def inputs(notebook: NotebookNode) -> dict:
+    """Everything of a notebook except its outputs."""
+    cells = [{"id": c.id, "type": c.cell_type, "source": c.source, "metadata": c.metadata} for c in notebook.cells]
+    return {"cells": cells, "metadata": notebook.metadata}
+
+
+def executed(notebook: NotebookNode) -> bool:
+    return all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip())
+
+
+def write_if_changed(path: Path, content: bytes) -> bool:
+    if path.exists() and path.read_bytes() == content:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return True
+
+
+def as_bytes(notebook: NotebookNode) -> bytes:
+    nbformat.validate(notebook)
+    return (nbformat.writes(notebook, version=4).rstrip("\n") + "\n").encode()
+
+
+def figures(notebook: NotebookNode) -> dict[str, bytes]:
+    """Pictures that a notebook shows with a name: name -> PNG."""
+    found = {}
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            name = output.get("metadata", {}).get("image/png", {}).get("name")
+            if name:
+                found[name] = base64.b64decode(output.data["image/png"])
+    return found
+
+
+def read_built(path: Path) -> NotebookNode | None:
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception:  # missing, or edited into something that is no notebook: then it is built anew
+        return None
+
+
+def build_executed(chapter: Chapter, kind: str, root: Path = ROOT, force: bool = False) -> str:
+    """Build a lecture or a solution; returns what was done in a word or two."""
+    path = root / KINDS[kind] / f"{chapter.name}.ipynb"
+    fresh, built = edition(chapter, kind, root), read_built(path)
+    fresh.metadata.torchcourse["digest"] = digest(fresh, root)
+    known = (
+        built is not None
+        and built.metadata.get("torchcourse", {}).get("digest") == fresh.metadata.torchcourse["digest"]
+    )
+    if known and not force and executed(built) and same_code(built, fresh):
+        done = "text changed" if inputs(built) != inputs(fresh) else "unchanged"
+        fresh = with_outputs_of(built, fresh)
+    else:
+        start = time.perf_counter()
+        execute(fresh, path.parent)
+        done = f"executed in {time.perf_counter() - start:.0f} s"
+    write_if_changed(path, as_bytes(fresh))
+    if kind == "lecture":
+        for name, png in figures(fresh).items():
+            write_if_changed(root / "slides" / "figures" / f"{chapter.name}-{name}.png", png)
+    return done
+
+
+def same_code(built: NotebookNode, fresh: NotebookNode) -> bool:
+    """The same code cells, the set-up cell apart: then the outputs still belong to them."""
+    one, other = ([c.source for c in n.cells if c.cell_type == "code" and not is_setup(c)] for n in (built, fresh))
+    return one == other
+
+
+def build_lab(chapter: Chapter, root: Path = ROOT) -> str:
+    """Build a lab; returns what was done."""
+    lab = edition(chapter, "lab", root)
+    leaked = answers_in(lab, edition(chapter, "solution", root))
+    if leaked:
+        raise BuildError(f"labs/{chapter.name}.ipynb would show parts of the answers:\n" + "\n".join(leaked))
+    return "written" if write_if_changed(root / "labs" / f"{chapter.name}.ipynb", as_bytes(lab)) else "unchanged"
+
+
+def drift(chapter: Chapter, root: Path = ROOT) -> list[str]:
+    """What in the working tree is not as the builder would make it, one sentence each."""
+    mend = f"Run `make build CHAPTERS={chapter.number}`."
+    problems = []
+    for kind, folder in KINDS.items():
+        path = Path(folder) / f"{chapter.name}.ipynb"
+        fresh, built = edition(chapter, kind, root), read_built(root / path)
+        fresh.metadata.torchcourse["digest"] = digest(fresh, root)
+        if built is None:
+            problems.append(f"{path} is missing or no notebook. {mend}")
+        elif inputs(built)["cells"] != inputs(fresh)["cells"]:
+            problems.append(f"{path} differs from its master {path.with_suffix('.md')}. {mend}")
+        elif inputs(built) != inputs(fresh):
+            problems.append(f"{path} was executed before its code or the package changed. {mend}")
+        elif not executed(built):
+            problems.append(f"{path} has cells that were never executed. {mend}")
+    lab = Path("labs") / f"{chapter.name}.ipynb"
+    if not (root / lab).exists():
+        problems.append(f"{lab} is missing. {mend}")
+    elif (root / lab).read_bytes() != as_bytes(edition(chapter, "lab", root)):
+        problems.append(f"{lab} is not what the builder makes of solutions/{chapter.name}.md. {mend}")
+    stored = read_built(root / lab)
+    leaked = answers_in(stored, edition(chapter, "solution", root)) if stored else []
+    if leaked:
+        problems.append(f"{lab} contains an answer: `{leaked[0]}`. {mend}")
+    return problems
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tools.build", description=__doc__.split("\n")[0])
+    parser.add_argument("chapters", nargs="*", help="numbers, slugs or names; all when none is given")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if anything is not as built")
+    parser.add_argument("--force", action="store_true", help="execute again even if nothing changed")
+    options = parser.parse_args(arguments)
+    failed = False
+    for chapter in course.select(options.chapters):
+        try:
+            if options.check:
+                problems = drift(chapter)
+                failed |= bool(problems)
+                print("\n".join(problems) or f"{chapter.name}: as built")
+                continue
+            for kind in KINDS:
+                print(f"{chapter.name} {kind}: {build_executed(chapter, kind, force=options.force)}", flush=True)
+            print(f"{chapter.name} lab: {build_lab(chapter)}", flush=True)
+        except BuildError as error:
+            failed = True
+            print(f"{chapter.name}: {error}", file=sys.stderr, flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

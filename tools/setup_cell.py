@@ -1,0 +1,47 @@
+# @title Set-up: run this cell first
+# Finds the package of the course or installs it. An installed PyTorch is never touched.
+import importlib
+import importlib.util
+import os
+import site
+import subprocess
+import sys
+from pathlib import Path
+
+
+class SetupStopped(Exception):
+    """Its sentence is all that a reader needs: shown without a traceback."""
+
+    def _render_traceback_(self):
+        return [str(self)]
+
+
+def missing(*packages):
+    importlib.invalidate_caches()
+    return [package for package in packages if importlib.util.find_spec(package) is None]
+
+
+def install(*what):
+    pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *what], capture_output=True, text=True)
+    if site.ENABLE_USER_SITE and site.getusersitepackages() not in sys.path:
+        sys.path.append(site.getusersitepackages())  # pip goes there where it may not write elsewhere
+    if pip.returncode:
+        reason = next((line for line in pip.stderr.splitlines() if "ERROR" in line), pip.stderr.strip())
+        raise SetupStopped(
+            f"Missing here: {what[-1]}. It could not be installed: is this machine offline? "
+            f"With a network, run `pip install {' '.join(what)}`, then this cell again. pip said: {reason}"
+        )
+
+
+if missing("torch"):
+    raise SetupStopped("PyTorch is missing. Run `pip install torch torchvision`, then restart the kernel.")
+if missing("torchcourse"):  # perhaps this notebook lies in a copy of the course
+    sys.path += [str(up / "src") for up in Path.cwd().resolve().parents if (up / "src" / "torchcourse").is_dir()]
+if missing("torchcourse"):
+    install("--no-deps", os.environ.get("TORCHCOURSE_SOURCE", "{source}"))
+for package in missing("matplotlib", "numpy", "safetensors"):
+    install(package)
+
+import torchcourse
+
+torchcourse.setup("{chapter}")
