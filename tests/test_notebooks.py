@@ -1,0 +1,73 @@
+"""Every notebook from start to end, through the code behind `make run`; labs as a student opens them.
+
+Each notebook is an xdist group of its own: with `--dist loadgroup` the workers share them out one by one.
+"""
+
+import os
+import re
+
+import nbformat
+import pytest
+
+from tools import course, report, run
+
+BUSY = "PYTEST_XDIST_WORKER" in os.environ  # other tests run on this machine at the same time
+
+
+def notebooks(*kinds: str):
+    """Parameters (chapter, kind), one for each notebook."""
+    return [
+        pytest.param(
+            chapter, kind, id=f"{kind}-{chapter.name}", marks=pytest.mark.xdist_group(f"{kind}-{chapter.name}")
+        )
+        for chapter in course.chapters()
+        for kind in kinds
+    ]
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    return run.best_device()[0]
+
+
+@pytest.fixture(autouse=True)
+def one_thread_each(monkeypatch):
+    """Workers whose threads outnumber the cores wait for each other, and all of them take many times as long."""
+    if BUSY:
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chapter", "kind"), notebooks("lecture", "solution"))
+def test_runs_inside_its_budget_and_its_ranges(chapter, kind, device, tmp_path):
+    """No error, no warning, checks of a solution satisfied, below three times the budget, numbers in their ranges.
+
+    On a shared machine processor time is judged instead of wall time; see `tools.run.judge`.
+    """
+    result = run.run_notebook(
+        course.ROOT / course.KINDS[kind] / f"{chapter.name}.ipynb",
+        tmp_path / "executed.ipynb",
+        chapter.name,
+        kind,
+        device,
+        chapter.budget.get(kind),
+        chapter.ranges.get(kind),
+        busy=BUSY,
+    )
+    assert not result.failures, "\n" + report.table([result])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chapter", "kind"), notebooks("lab"))
+def test_an_untouched_lab_runs_and_says_not_attempted(chapter, kind, device, tmp_path):
+    executed = tmp_path / "executed.ipynb"
+    lab = course.ROOT / "labs" / f"{chapter.name}.ipynb"
+    result = run.run_notebook(lab, executed, chapter.name, kind, device, busy=BUSY)
+    assert not result.failures, "\n" + report.table([result])
+
+    notebook = nbformat.read(executed, as_version=4)
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    exercises = re.findall(r"""^check\(\s*["'](\w+)["']""", code, re.MULTILINE)
+    assert exercises, "a lab without exercises"
+    assert run.outcomes(notebook) == dict.fromkeys(exercises, "not attempted")
+    assert "Traceback (most recent call last)" not in str([cell.get("outputs") for cell in notebook.cells])

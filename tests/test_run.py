@@ -1,0 +1,336 @@
+"""The runner behind `make run`, on small notebooks made here. Each one goes wrong in its own way."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from tools import report, run
+
+ROOMY = {"cpu.real": {"seconds": 120, "mib": 4000}}
+
+
+def notebook(path: Path, *sources: str, metadata: dict | None = None) -> Path:
+    """Write a notebook with a heading and these code cells, whose ids are cell-1, cell-2, ..."""
+    cells = [new_markdown_cell("# A heading", id="heading")]
+    cells += [new_code_cell(source, id=f"cell-{number}") for number, source in enumerate(sources, start=1)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(new_notebook(cells=cells, metadata=metadata or {}), path)
+    return path
+
+
+def execute(tmp_path: Path, *sources: str, **options) -> run.Result:
+    """Run a notebook with these code cells."""
+    metadata = options.pop("metadata", None)
+    options = {"budget": ROOMY, "kind": "lecture"} | options
+    source = notebook(tmp_path / "notebooks" / "05_small.ipynb", *sources, metadata=metadata)
+    return run.run_notebook(source, tmp_path / "out" / "05_small.ipynb", "05_small", device="cpu", **options)
+
+
+def kernels() -> set[int]:
+    """Children of this process, the kernels among them."""
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+# What `record(test_accuracy=0.97)` displays, without the import of torch.
+RECORD = f"display({{'{run.RECORD}': {{'test_accuracy': 0.97}}, 'text/plain': 'recorded'}}, raw=True)"
+
+
+def test_a_notebook_passes_in_its_own_folder(tmp_path):
+    before = kernels()
+    seen = []
+    result = execute(
+        tmp_path,
+        "import os\nassert os.path.basename(os.getcwd()) == 'notebooks'",
+        "from torchcourse import record\nrecord(test_accuracy=0.97)",
+        ranges={"test_accuracy": {"cpu.real": [0.95, 0.99]}},
+        on_cell=lambda: seen.append(1),
+    )
+    assert (result.status, result.failures, result.notes, result.error) == ("passed", [], [], None)
+    assert [(n.name, n.value, n.verdict) for n in result.numbers] == [("test_accuracy", 0.97, "in range")]
+    assert result.key == "cpu.real"
+    assert 10 < result.mib < 4000 and 0 < result.seconds < 120 and result.cpu_seconds > 0
+    assert len(seen) == 2, "once for each code cell"
+    assert kernels() == before
+
+
+def test_an_error_is_told_with_its_cell(tmp_path, capfd):
+    result = execute(tmp_path, "a = 1", "b = 2", "c = a + b\nc.no_such_thing", "print('not reached')")
+    assert result.status == "failed"
+    assert (result.error.number, result.error.id, result.error.name) == (3, "cell-3", "AttributeError")
+    assert "no_such_thing" in result.error.source and "no_such_thing" in result.error.message
+    assert not re.search(r"\x1b", "".join(result.error.traceback))
+    assert "c.no_such_thing" in report.table([result]) and "code cell 3" in report.table([result])
+    assert capfd.readouterr() == ("", ""), "quiet, the report says it"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import warnings\nwarnings.warn('old habit', stacklevel=1)", "old habit"),
+        ("import sys\nprint('by hand', file=sys.stderr)", "by hand"),
+    ],
+)
+def test_warnings_and_stderr_fail(tmp_path, source, words):
+    result = execute(tmp_path, "a = 1", source)
+    assert result.status == "failed"
+    assert words in result.failures[0] and "code cell 2" in result.failures[0]
+
+
+def test_a_number_out_of_range_fails(tmp_path):
+    result = execute(tmp_path, RECORD, ranges={"test_accuracy": {"cpu.real": [0.98, 0.99]}})
+    assert result.status == "failed"
+    assert result.failures == ["test_accuracy is 0.97, outside its range of 0.98 to 0.99"]
+
+
+def test_a_notebook_that_hangs_is_killed_with_its_children(tmp_path):
+    before = kernels()
+    start = time.monotonic()
+    source = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    result = execute(tmp_path, "a = 1", source, timeout=6)
+    assert time.monotonic() - start < 60
+    assert result.status == "failed"
+    assert "killed after" in result.failures[0]
+    assert result.error is None or result.error.number == 2
+    assert kernels() == before
+
+
+def test_a_kernel_that_crashes_is_told_with_its_cell(tmp_path):
+    result = execute(tmp_path, "import os, faulthandler", "os.abort()")
+    assert result.status == "failed"
+    assert (result.error.number, result.error.name) == (2, "DeadKernelError")
+
+
+def test_a_notebook_that_grew_too_large_fails(tmp_path):
+    result = execute(tmp_path, "print('x' * 500_000)")
+    assert result.status == "failed"
+    assert "more than 400 KB" in result.failures[0]
+
+
+@pytest.mark.parametrize("kernelspec", [None, {"name": "alices_env", "display_name": "Alice", "language": "python"}])
+def test_the_kernel_is_this_interpreter_whatever_the_notebook_names(tmp_path, kernelspec):
+    metadata = {"kernelspec": kernelspec} if kernelspec else None
+    result = execute(tmp_path, f"import sys\nassert sys.executable == {sys.executable!r}", metadata=metadata)
+    assert result.failures == []
+
+
+def test_memory_of_children_counts_and_shared_pages_count_once(tmp_path):
+    source = """
+import os, time
+block = bytearray(b"x") * (200 * 2**20)
+children = []
+for _ in range(3):
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(3)
+        os._exit(0)
+    children.append(pid)
+for pid in children:
+    os.waitpid(pid, 0)
+"""
+    result = execute(tmp_path, source)
+    assert result.failures == []
+    assert result.mib > 200
+    if sys.platform == "linux":
+        assert result.mib < 600, "four processes share the 200 MiB"
+
+
+def test_data_that_were_drawn_are_told_by_the_notebook(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
+    load = "from torchcourse import data\nimages = data.load('mnist', 'test')"
+    result = execute(tmp_path, load, RECORD, ranges={"test_accuracy": {"cpu.real": [0.98, 0.99]}})
+    assert result.key == "cpu.drawn"
+    assert result.status == "passed"
+    assert result.notes == [
+        "time and memory not measured on cpu.drawn: no budget to compare with",
+        "test_accuracy not measured on cpu.drawn: no range to compare with",
+    ]
+
+
+def test_a_solution_must_satisfy_its_checks(tmp_path):
+    said = "display({{'text/plain': '{} scale: {}. Some words.'}}, raw=True)"
+    wrong, right = said.format("✗", "incorrect"), said.format("✓", "correct")
+    assert execute(tmp_path, right, wrong, kind="solution").failures == ["the check of scale says: incorrect"]
+    assert execute(tmp_path, wrong, right, kind="solution").failures == []
+
+
+def test_a_notebook_that_is_not_built_fails(tmp_path):
+    missing = tmp_path / "notebooks" / "07_later.ipynb"
+    result = run.run_notebook(missing, tmp_path / "out.ipynb", "07_later", "lecture", "cpu")
+    assert result.failures == ["notebooks/07_later.ipynb does not exist: run `make build`"]
+
+
+# Judging, without executing
+
+
+def judged(values=None, ranges=None, busy=False, **measured) -> run.Result:
+    result = run.Result("05_small", "lecture", "cpu", **measured)
+    run.judge(result, {"cpu.real": {"seconds": 10, "mib": 1000}}, ranges or {}, values or {}, busy)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("measured", "status", "words"),
+    [
+        ({"seconds": 9, "mib": 900}, "passed", None),
+        ({"seconds": 11, "mib": 900}, "over budget", "11 s of 10 s"),
+        ({"seconds": 9, "mib": 1100}, "over budget", "1100 MiB of 1000 MiB"),
+        ({"seconds": 31, "mib": 900}, "failed", "31 s, more than 3 times its budget of 10 s"),
+        ({"seconds": 9, "mib": 3100}, "failed", "3100 MiB, more than 3 times its budget of 1000 MiB"),
+    ],
+)
+def test_budgets(measured, status, words):
+    result = judged(**measured)
+    assert result.status == status
+    assert words is None or words in " ".join(result.failures + result.notes)
+
+
+def test_on_a_busy_machine_processor_time_is_judged():
+    assert judged(seconds=45, cpu_seconds=9).status == "failed"
+    assert judged(seconds=45, cpu_seconds=9, busy=True).status == "passed"
+    assert judged(seconds=45, cpu_seconds=40, busy=True).status == "failed"
+
+
+def test_numbers_and_ranges_that_do_not_meet():
+    ranges = {"test_accuracy": {"cpu.real": [0.9, 1]}, "images_per_second": {"cuda.real": [1e4, 1e6]}}
+    result = judged(values={"loss": 0.5}, ranges=ranges)
+    assert {(n.name, n.verdict) for n in result.numbers} == {("loss", "no range"), ("test_accuracy", "missing")}
+    assert result.failures == ["test_accuracy has a range in course.toml but was not recorded"]
+    assert judged(values={"loss": float("nan")}, ranges={"loss": {"cpu.real": [0, 1]}}).status == "failed"
+
+
+def test_the_time_limit_follows_the_budget():
+    budget = {"cpu.real": {"seconds": 60, "mib": 1}, "cpu.drawn": {"seconds": 30, "mib": 1}}
+    assert run.time_limit(budget, "cpu") == 300
+    assert run.time_limit(budget, "cuda") == 600
+    assert run.time_limit({"cpu.real": {"seconds": 1, "mib": 1}}, "cpu") == 60
+    assert run.time_limit(budget, "cpu", busy=True) == 600
+
+
+# The whole command, on a course of two small chapters
+
+MANIFEST = """
+title = "A small course"
+[repository]
+address = "https://example.org/course"
+"""
+CHAPTER = """
+[[chapter]]
+number = "{number}"
+slug = "{slug}"
+title = "{title}"
+promise = "One sentence."
+lecture_minutes = 1
+lab_minutes = 1
+needs = "Nothing."
+goals = ["nothing"]
+budget.lecture = {{ "cpu.real" = {{ seconds = 120, mib = 4000 }} }}
+ranges.lecture = {{ test_accuracy = {{ "cpu.real" = [0.9, 1.0] }} }}
+"""
+
+
+@pytest.fixture
+def small_course(tmp_path, monkeypatch):
+    """Chapter 01 works, chapter 02 has an error in its lecture and markup in its message."""
+    chapters = [("01", "works", "It works"), ("02", "breaks", "It breaks")]
+    text = MANIFEST + "".join(CHAPTER.format(number=n, slug=s, title=t) for n, s, t in chapters)
+    (tmp_path / "course.toml").write_text(text)
+    notebook(tmp_path / "notebooks" / "01_works.ipynb", RECORD, "print('<b>bold</b>')")
+    notebook(tmp_path / "solutions" / "01_works.ipynb", "1 + 1")
+    notebook(tmp_path / "notebooks" / "02_breaks.ipynb", "1", "raise ValueError('<script>nothing</script> fits')", "3")
+    notebook(tmp_path / "solutions" / "02_breaks.ipynb", "1 + 1")
+    monkeypatch.setattr(run, "best_device", lambda: ("cpu", "cpu (2 threads)"))
+    return tmp_path
+
+
+def test_the_command_goes_on_after_a_failure_and_reports_it(small_course, capsys):
+    assert run.main([], small_course) == 1
+    printed = capsys.readouterr()
+    assert "02_breaks lecture" in printed.err, "the progress bar names the notebook"
+    assert "ValueError" in printed.out and "3 passed, 1 failed" in printed.out
+    build = small_course / "build"
+    for name in ("notebooks/01_works", "solutions/01_works", "notebooks/02_breaks", "solutions/02_breaks"):
+        assert (build / f"{name}.ipynb").exists() and (build / f"{name}.html").exists()
+
+    data = json.loads((build / "report.json").read_text())
+    assert data["device"] == "cpu (2 threads)" and not data["interrupted"]
+    assert [(r["chapter"], r["kind"], r["status"]) for r in data["results"]] == [
+        ("01_works", "lecture", "passed"),
+        ("01_works", "solution", "passed"),
+        ("02_breaks", "lecture", "failed"),
+        ("02_breaks", "solution", "passed"),
+    ]
+    assert data["results"][2]["error"]["number"] == 2
+    page = (build / "report.html").read_text()
+    assert "raise ValueError" in page and "Code cell 2" in page and "test_accuracy 0.97" in page
+    assert "<script" not in page, "messages are shown, not executed"
+    for link in re.findall(r'href="([^"]+)"', page):
+        assert (build / link).exists()
+
+
+def test_the_command_runs_what_it_is_asked_to(small_course, capsys):
+    assert run.main(["--chapters", "01", "--kinds", "lecture", "--out", str(small_course / "here")], small_course) == 0
+    assert "1 passed" in capsys.readouterr().out
+    assert [p.name for p in small_course.glob("here/*/*.ipynb")] == ["01_works.ipynb"]
+    with pytest.raises(SystemExit, match="no chapter 9"):
+        run.main(["--chapters", "9"], small_course)
+
+
+def test_ctrl_c_leaves_no_kernel(small_course):
+    notebook(small_course / "notebooks" / "01_works.ipynb", "import time", "time.sleep(600)")
+    code = (
+        "import sys, pathlib; from tools import run; run.best_device = lambda: ('cpu', 'cpu')\n"
+        "sys.exit(run.main(['--chapters', '01'], pathlib.Path(sys.argv[1])))"
+    )
+    command = [sys.executable, "-c", code, str(small_course)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as runner:
+        try:
+            deadline = time.monotonic() + 60
+            while not (children := psutil.Process(runner.pid).children()) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert children, "no kernel was started"
+            runner.send_signal(signal.SIGINT)
+            _, errors = runner.communicate(timeout=60)
+        finally:
+            runner.kill()
+    assert runner.returncode == 130
+    assert "Interrupted" in errors and "Traceback" not in errors
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+    assert json.loads((small_course / "build" / "report.json").read_text())["interrupted"]
+
+
+def test_pages_open_without_network(tmp_path):
+    path = notebook(tmp_path / "page.ipynb", "1 + 1")
+    content = nbformat.read(path, as_version=4)
+    content.cells[0].source = (
+        "[![Open in Colab](https://example.org/badge.svg)](https://example.org/)\n\n"
+        "The slope $\\frac{\\partial L}{\\partial w}$, and\n\n$$\\nosuchcommand{x}$$\n\n"
+        "<details><summary>Answer</summary>\n\nBecause *views* share.\n\n</details>\n"
+    )
+    picture = {"image/png": "iVBORw0KGgo="}
+    output = nbformat.v4.new_output("display_data", picture, metadata={"image/png": {"alt": 'Two "curves"'}})
+    content.cells[1].outputs = [output]
+    nbformat.write(content, path)
+    page = report.write_page(path, "A page").read_text()
+    assert "<title>A page</title>" in page
+    fetched = re.findall(r'<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)="(?!data:)[^"]*"', page)
+    assert fetched == [] and "cdnjs" not in page and "@import" not in page
+    assert ">Open in Colab</a>" in page
+    assert 'src="data:image/svg+xml' in page, "the formula is a picture"
+    assert "nosuchcommand{x}</code>" in page, "and stays readable where it cannot be drawn"
+    assert re.search(r"<details>.*<em>views</em> share.*</details>", page, re.DOTALL), "an answer stays folded"
+    assert "alt='Two \"curves\"'" in page or 'alt="Two &quot;curves&quot;"' in page

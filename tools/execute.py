@@ -1,0 +1,171 @@
+"""Execute one notebook through papermill and measure what it took.
+
+papermill runs in a thread; the main thread watches the kernel. So the main thread is free to measure memory, to end a
+notebook that hangs, and to take a Ctrl-C.
+"""
+
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import psutil
+from ipykernel.kernelspec import get_kernel_dict
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import ensure_event_loop
+from papermill import execute_notebook
+from papermill.exceptions import PapermillExecutionError
+
+SAMPLE_EVERY = 0.2  # seconds
+MIB = 2**20
+
+
+@dataclass
+class Execution:
+    """What one execution took, and how it ended."""
+
+    seconds: float = 0.0  # wall time, from before the kernel starts until it has stopped
+    cpu_seconds: float = 0.0  # processor time of the kernel and its children, all cores added
+    mib: float = 0.0  # peak memory of the kernel and its children
+    timed_out: bool = False
+    cell: int | None = None  # index of the last cell that was started
+    died: str | None = None  # why the notebook did not get to its end, if no cell of it raised
+    log: str = ""  # what the kernel wrote to its own terminal: the last words of a crash
+
+
+def execute(source: Path, target: Path, timeout: float, on_cell: Callable[[], None] = lambda: None) -> Execution:
+    """Execute the notebook `source` in its own folder and write the result, outputs or error included, to `target`.
+
+    timeout: seconds after which the kernel and its children are killed.
+    on_cell: called (from another thread) after each code cell.
+    The kernel is the Python that runs this function, whatever kernel the notebook names.
+    Raises KeyboardInterrupt on Ctrl-C, after the kernel was stopped.
+    """
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # the report says what went wrong, once
+    target.parent.mkdir(parents=True, exist_ok=True)
+    run = Execution()
+    with tempfile.TemporaryFile("w+") as log:
+        kernel = _Kernel(log)
+
+        def started(cell: dict, cell_index: int) -> None:
+            run.cell = cell_index
+
+        def papermill() -> None:
+            try:
+                execute_notebook(
+                    source,
+                    target,
+                    kernel_name="python3",
+                    progress_bar=False,
+                    # Straight to nbclient. Not papermill's `cwd`: that would move this process as well.
+                    resources={"metadata": {"path": str(source.parent)}},
+                    kernel_manager_class=kernel.manager,
+                    on_cell_start=started,
+                    on_cell_executed=lambda **_: on_cell(),
+                )
+            except PapermillExecutionError:
+                pass  # the error stands in the executed notebook, under its cell
+            except BaseException as error:
+                run.died = f"{type(error).__name__}: {error}".strip(": ")
+            finally:
+                ensure_event_loop().close()  # nbclient opened one for this thread
+
+        start = time.monotonic()
+        thread = threading.Thread(target=papermill, name=f"papermill {source.name}", daemon=True)
+        with kernel.stopped_at_the_end(thread):
+            thread.start()
+            while thread.is_alive():
+                thread.join(SAMPLE_EVERY)
+                cpu_seconds, mib = kernel.sample()
+                run.cpu_seconds, run.mib = max(run.cpu_seconds, cpu_seconds), max(run.mib, mib)
+                if time.monotonic() - start > timeout and not run.timed_out:
+                    run.timed_out = True
+                    kernel.kill()
+        run.seconds = time.monotonic() - start
+        log.seek(0)
+        run.log = log.read()
+    return run
+
+
+@dataclass
+class _Kernel:
+    """The kernel process of one execution and the processes that it started."""
+
+    log: IO[str]
+    process: psutil.Process | None = None
+    children: set[psutil.Process] = field(default_factory=set)
+
+    @property
+    def manager(self) -> type[AsyncKernelManager]:
+        """A kernel manager for nbclient that starts this interpreter and tells us its process."""
+        kernel = self
+
+        class Manager(AsyncKernelManager):
+            # A notebook may name a kernel that exists on its author's machine only, and a "python3" in the user's
+            # Jupyter folder may belong to another environment. Ours is always the one that runs this program.
+            kernel_spec = KernelSpec(**get_kernel_dict())
+
+            async def start_kernel(self, **options: object) -> None:
+                # What a kernel says on its terminal is noise ("running over TCP"), until it crashes: keep it.
+                await super().start_kernel(**options, stdout=kernel.log, stderr=kernel.log)
+                kernel.process = psutil.Process(self.provisioner.pid)
+
+        return Manager
+
+    def tree(self) -> list[psutil.Process]:
+        """The kernel and all its living children."""
+        if self.process is None:
+            return []
+        with suppress(psutil.NoSuchProcess):
+            self.children.update(self.process.children(recursive=True))
+        return [p for p in (self.process, *self.children) if p.is_running()]
+
+    def sample(self) -> tuple[float, float]:
+        """Processor seconds spent so far and MiB held now."""
+        cpu_seconds = held = 0.0
+        for process in self.tree():
+            with suppress(psutil.Error):  # it may end between two looks
+                held += _memory(process)
+                cpu_seconds += sum(process.cpu_times()[:4])  # user, system, and both of children that have ended
+        return cpu_seconds, held / MIB
+
+    def kill(self) -> None:
+        """End the kernel and its children at once."""
+        processes = self.tree()
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=5)
+
+    @contextmanager
+    def stopped_at_the_end(self, thread: threading.Thread) -> Iterator[None]:
+        """Leave no process behind, whatever happens: a Ctrl-C, or a notebook that forgot its workers.
+
+        A Ctrl-C may come before the kernel exists, hence the loop.
+        """
+        try:
+            yield
+        finally:
+            self.kill()
+            while thread.is_alive():
+                thread.join(SAMPLE_EVERY)
+                self.kill()
+
+
+def _memory(process: psutil.Process) -> int:
+    """Bytes that a process holds, without counting anything twice.
+
+    The workers of a DataLoader are forks of the kernel and share most of its pages. Resident size (RSS) counts a
+    shared page once in every process, so the sum over processes is far too large. The proportional size (PSS) divides
+    it among those that share it, so the sum is right. Only Linux tells it.
+    """
+    try:
+        return process.memory_full_info().pss
+    except (AttributeError, psutil.AccessDenied):
+        return process.memory_info().rss
