@@ -4,6 +4,10 @@ import os
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Before torch is imported: two workers that take both cores each wait for one another.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -12,6 +16,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FOLDER",
         help="a folder of truth tables in the form of tests/answers (see tests/test_checks.py)",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under `--dist loadgroup` a file stays on one worker, unless its tests name groups of their own."""
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def skip_or_fail(reason: str) -> None:

@@ -280,6 +280,10 @@ def test_nothing_is_built_by_hand(real):
     assert not problems, "\n".join(problems)
 
 
+def test_the_course_map_in_the_readme_is_that_of_the_manifest():
+    assert build.course_map() == (course.ROOT / "README.md").read_text(), "run `make build`"
+
+
 def test_unknown_chapter_is_answered_with_the_list():
     with pytest.raises(SystemExit, match="01_tensors"):
         course.select(["77"])

@@ -1,6 +1,7 @@
 """One set of requirements, in pyproject.toml; environment.yml says the same."""
 
 import tomllib
+from itertools import chain
 
 import pytest
 import yaml
@@ -42,7 +43,7 @@ def test_python_bounds_agree():
 
 
 def test_every_requirement_has_a_lower_bound_and_no_upper_one():
-    for line in PROJECT["dependencies"] + sum(PROJECT["optional-dependencies"].values(), []):
+    for line in chain(PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()):
         requirement = Requirement(line)
         if requirement.name != PROJECT["name"]:
             assert [s.operator for s in requirement.specifier] == [">="], line

@@ -30,6 +30,7 @@ from nbformat import NotebookNode
 import torchcourse
 from tools import course
 from tools.course import KINDS, ROOT, Chapter
+from tools.run import origin
 from torchcourse.checks import engine
 
 STUB = "# YOUR CODE HERE"
@@ -313,8 +314,8 @@ def execute(notebook: NotebookNode, folder: Path, timeout: int = 600) -> None:
         for output in cell.get("outputs", []):
             if output.get("name") == "stderr":
                 raise BuildError(f"A cell writes to stderr (a warning?):\n{cell.source}\n---\n{output.text}")
-            if "data" in output and "application/vnd.torchcourse.drawn+json" in output.data:
-                raise BuildError("Editions are built on real data, and this is the drawn set: set TORCHCOURSE_DATA.")
+    if origin(notebook) == "drawn":
+        raise BuildError("Editions are built on real data, and this is the drawn set: set TORCHCOURSE_DATA.")
     notebook.metadata = before
 
 
@@ -434,6 +435,20 @@ def drift(chapter: Chapter, root: Path = ROOT) -> list[str]:
     return problems
 
 
+def course_map(root: Path = ROOT) -> str:
+    """The README with the table of chapters that course.toml describes."""
+    rows = ["| | chapter | minutes | you learn to |", "|:---|:---|:---|:---|"]
+    for chapter in course.chapters(root):
+        links = f"[{chapter.title}](notebooks/{chapter.name}.ipynb) · [lab](labs/{chapter.name}.ipynb)"
+        minutes = f"{chapter.lecture_minutes} + {chapter.lab_minutes}"
+        rows.append(f"| {chapter.number} | {links} | {minutes} | {'; '.join(chapter.goals)} |")
+    readme = (root / "README.md").read_text()
+    start, end = (re.search(f"<!-- {mark}.*-->\n", readme) for mark in ("course map", "end of the course map"))
+    if not (start and end):
+        raise BuildError("README.md has lost the two comments between which the course map stands.")
+    return readme[: start.end()] + "\n" + "\n".join(rows) + "\n\n" + readme[end.start() :]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.build", description=__doc__.split("\n")[0])
@@ -442,6 +457,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--force", action="store_true", help="execute again even if nothing changed")
     options = parser.parse_args(arguments)
     failed = False
+    if options.check:
+        if course_map() != (ROOT / "README.md").read_text():
+            failed = True
+            print("The course map in README.md is not that of course.toml. Run `make build`.")
+    elif write_if_changed(ROOT / "README.md", course_map().encode()):
+        print("README.md: course map written")
     for chapter in course.select(options.chapters):
         try:
             if options.check:
