@@ -86,6 +86,11 @@ def test_error_shows_the_students_own_line():
     assert "engine.py" not in result.text
 
 
+def test_not_implemented_out_of_pytorch_is_the_answers_error():
+    result = evaluate("double", lambda x: torch.rand(3, dtype=torch.long))
+    assert result.outcome == "error" and "NotImplementedError" in result.text
+
+
 def test_sys_exit_is_an_error_not_the_end():
     assert evaluate("double", lambda x: exit()).outcome == "error"
 

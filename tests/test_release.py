@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -62,7 +63,9 @@ def test_nbgrader_releases_and_grades_the_labs(tmp_path):
 
     def nbgrader(*words):
         command = [sys.executable, "-m", "nbgrader", *words]
-        env = os.environ | {"HOME": str(tmp_path), "PYTHONWARNINGS": "ignore"}
+        # nbgrader starts `alembic` by name, so the environment's programs must be found.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        env = os.environ | {"HOME": str(tmp_path), "PYTHONWARNINGS": "ignore", "PATH": path}
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
 

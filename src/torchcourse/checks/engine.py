@@ -230,8 +230,7 @@ def call(answer: Any, *args: Any, may_change: bool = False, may_return_none: boo
     try:
         result = answer(*given, **named)
     except NotImplementedError as error:
-        # `raise NotImplementedError` is a stub too; one that comes out of PyTorch is the student's error.
-        if _own_frames(error)[-1:] == _frames(error)[-1:]:
+        if _raised_by_hand(error):  # `raise NotImplementedError` is a stub too
             raise NotAttempted from None
         raise AnswerRaised(error) from error
     except (Exception, SystemExit) as error:
@@ -486,6 +485,19 @@ def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
         for frame in _frames(error)
         if not frame.filename.startswith((ours + os.sep, *(folder + os.sep for folder in libraries)))
     ]
+
+
+def _raised_by_hand(error: BaseException) -> bool:
+    """Tell whether a `raise` statement of the student's raised it.
+
+    PyTorch raises NotImplementedError too, for `torch.rand(2, dtype=torch.long)` say. Its C++ has no frames, so the last
+    frame is the student's in both cases; the last instruction tells them apart.
+    """
+    last = error.__traceback__
+    while last.tb_next:
+        last = last.tb_next
+    statement = dis.opname[last.tb_frame.f_code.co_code[last.tb_lasti]]
+    return statement == "RAISE_VARARGS" and _own_frames(error)[-1:] == _frames(error)[-1:]
 
 
 def _error_result(name: str, error: BaseException) -> Result:
