@@ -1,0 +1,59 @@
+"""The banner over everything that runs on drawn data: nobody should mistake its numbers for real ones."""
+
+import html
+import os
+import sys
+import textwrap
+from pathlib import Path
+
+from torchcourse.data.catalog import fetch_command, spec
+
+_shown: set[str] = set()
+
+
+def show(name: str, reason: str, root: Path) -> None:
+    """Says once per process and data set that the images are drawn, why, and how to get the real ones.
+
+    HTML in Jupyter, a frame of text on the error stream elsewhere (one rank's only, where several run).
+    """
+    if name in _shown or os.environ.get("RANK", "0") != "0":
+        return
+    _shown.add(name)
+    title = spec(name).title
+    head = f"DRAWN IMAGES, NOT {title.upper()}"
+    body = (
+        f"No {title} was found in {root} ({reason}). You are working on a look-alike that is built into the course. "
+        "Everything runs, but accuracies are not those of the real data."
+    )
+    todo = "To get the real data, run this in a terminal (on a machine with network), then restart here:"
+    command = fetch_command(name, root)
+    text = _framed([f"!!  {head}", *textwrap.wrap(body, 92), todo, f"    {command}"])
+    shell = _notebook_shell()
+    if shell is None:
+        print(text, file=sys.stderr, flush=True)
+        return
+    from IPython.display import display
+
+    page = (
+        '<div role="alert" style="border:3px solid #d55e00;border-left-width:14px;border-radius:4px;padding:.6em 1em;'
+        'margin:.4em 0;background:#fff4e5;color:#222;font-size:14px;line-height:1.5">'
+        f'<div style="font-weight:700;font-size:18px;color:#8a3b00">{html.escape(head)}</div>'
+        f"<div>{html.escape(body)}</div><div>{html.escape(todo)}</div>"
+        '<pre style="margin:.3em 0 0;padding:.3em .6em;background:#fff;color:#222;white-space:pre-wrap">'
+        f"{html.escape(command)}</pre></div>"
+    )
+    display({"text/html": page, "text/plain": text}, raw=True)
+
+
+def _framed(lines: list[str]) -> str:
+    width = max(map(len, lines))
+    rule = "#" * (width + 4)
+    return "\n".join([rule, *(f"# {line:<{width}} #" for line in lines), rule])
+
+
+def _notebook_shell():
+    """The running notebook's shell, or None in a terminal or script. Never imports IPython by itself."""
+    if "IPython" not in sys.modules:
+        return None
+    shell = sys.modules["IPython"].get_ipython()
+    return shell if hasattr(shell, "kernel") else None
