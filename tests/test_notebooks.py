@@ -57,6 +57,32 @@ def test_runs_inside_its_budget_and_its_ranges(chapter, kind, device, tmp_path):
     assert not result.failures, "\n" + report.table([result])
 
 
+def loads_data(chapter: course.Chapter, kind: str) -> bool:
+    master = course.ROOT / course.KINDS[kind] / f"{chapter.name}.md"
+    return "data.load(" in master.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chapter", "kind"), notebooks("lecture", "solution"))
+def test_runs_without_data_and_network_on_drawn_images(chapter, kind, device, tmp_path, monkeypatch):
+    if not loads_data(chapter, kind):
+        return  # the test above has run it just so
+    monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
+    result = run.run_notebook(
+        course.ROOT / course.KINDS[kind] / f"{chapter.name}.ipynb",
+        tmp_path / "executed.ipynb",
+        chapter.name,
+        kind,
+        device,
+        chapter.budget.get(kind),
+        chapter.ranges.get(kind),
+        busy=BUSY,
+    )
+    assert not result.failures, "\n" + report.table([result])
+    assert result.origin == "drawn"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("chapter", "kind"), notebooks("lab"))
 def test_an_untouched_lab_runs_and_says_not_attempted(chapter, kind, device, tmp_path):

@@ -490,8 +490,8 @@ def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
 def _raised_by_hand(error: BaseException) -> bool:
     """Tell whether a `raise` statement of the student's raised it.
 
-    PyTorch raises NotImplementedError too, for `torch.rand(2, dtype=torch.long)` say. Its C++ has no frames, so the last
-    frame is the student's in both cases; the last instruction tells them apart.
+    PyTorch raises NotImplementedError too, for `torch.rand(2, dtype=torch.long)` say. Its C++ has no frames, so the
+    last frame is the student's in both cases; the last instruction tells them apart.
     """
     last = error.__traceback__
     while last.tb_next:
