@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "torchcourse"
 # Each floor may import the ones below it, and its own.
 FLOORS = [
     {"errors", "device", "timing", "trace", "simgpu"},
-    {"data", "models", "plots", "diagrams", "record"},
+    {"data", "models", "plots", "diagrams", "graphs", "record"},
     {"training", "distributed", "checkpoint"},
     {"checks", "doctor", "cli"},
 ]
