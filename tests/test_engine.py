@@ -220,6 +220,8 @@ def test_stub_is_recognized_without_source():
         (torch.tensor([1.0, 3.0]), torch.tensor([1.0, 2.0]), "at index [1]"),
         (float("nan"), 1.0, "not right"),
         ((2, 3), (3, 2), "not right"),
+        (torch.zeros(2, device="meta"), torch.zeros(2), "without readable values"),
+        (torch.zeros(2).to_sparse(), torch.zeros(2), "without readable values"),
         ("a", 1, "not a number"),
     ],
 )
@@ -237,6 +239,21 @@ def test_same_accepts_what_is_the_same():
     same(torch.Size([3, 2]), (3, 2))
     same(torch.tensor(2.0), 2)
     same(torch.tensor(True), torch.tensor(True))
+
+
+def test_same_compares_complex_numbers():
+    wave = torch.tensor([1 + 2j, 3 - 1j])
+    same(wave.clone(), wave)
+    same(wave.real + 0j * wave.real, wave.real, dtype=False)
+    with pytest.raises(Incorrect, match="1 of 2 values differ"):
+        same(wave + torch.tensor([0, 1j]), wave)
+
+
+def test_two_exercises_of_one_name_are_noticed():
+    with pytest.raises(ValueError, match='called "double": in 99_demo and in 98_other'):
+        engine.chapter("98_other")("double", title="", minutes=1, difficulty=1, points=1, takeaway="", hints=("",))(
+            lambda answer, new: None
+        )
 
 
 def test_html_is_escaped():

@@ -78,6 +78,9 @@ def chapter(name: str) -> Callable[..., Callable]:
         seconds: float = TIME_LIMIT,
     ) -> Callable:
         def declare(judge: Callable[[Any, Inputs], None]) -> Callable[[Any, Inputs], None]:
+            other = EXERCISES.get(exercise_name)
+            if other and other.chapter != name:
+                raise ValueError(f'Two exercises are called "{exercise_name}": in {other.chapter} and in {name}.')
             EXERCISES[exercise_name] = Exercise(
                 exercise_name,
                 name,
@@ -275,11 +278,14 @@ def same(
         return
     if not isinstance(yours, torch.Tensor):
         raise Incorrect(f"{what} is not a tensor.", "a tensor", show(yours), look)
+    if yours.is_meta or yours.layout != torch.strided:
+        raise Incorrect(f"{what} is a tensor without readable values.", "an ordinary tensor", show(yours), look)
     if yours.shape != expected.shape:
         raise Incorrect(f"{what} has the wrong shape.", tuple(expected.shape), tuple(yours.shape), look)
     if dtype and yours.dtype != expected.dtype:
         raise Incorrect(f"{what} has the wrong dtype.", str(expected.dtype), str(yours.dtype), look)
     a, b = _comparable(yours), _comparable(expected)
+    a, b = (a, b.to(a.dtype)) if a.is_complex() else (a.to(b.dtype), b)
     near = torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
     if not near.all():
         where = tuple(int(i) for i in (~near).nonzero()[0])
@@ -309,9 +315,9 @@ def _same_value(yours: Any, expected: Any, what: str, rtol: float, atol: float, 
 
 
 def _comparable(tensor: torch.Tensor) -> torch.Tensor:
-    """On the CPU, and in a dtype that holds both integers and floats of the course exactly."""
+    """On the CPU, in a dtype that holds the integers and floats of the course exactly; complex stays complex."""
     tensor = tensor.detach().cpu()
-    return tensor if tensor.is_complex() else tensor.to(torch.float64)
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def _equal(a: Any, b: Any, close: bool = False) -> bool:

@@ -71,7 +71,8 @@ def show(value: Any) -> str:
     """A short description of a value: enough to see what it is, short enough to read."""
     if isinstance(value, torch.Tensor):
         kind = f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
-        return kind if value.numel() > 6 else f"{kind}: {value.detach().cpu().tolist()}"
+        readable = value.layout == torch.strided and not value.is_meta
+        return kind if value.numel() > 6 or not readable else f"{kind}: {value.detach().cpu().tolist()}"
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if callable(value):
