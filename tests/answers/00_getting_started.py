@@ -1,5 +1,9 @@
 """Chapter 00: right answers, and the mistakes that people make."""
 
+import functools
+import math
+import warnings
+
 import numpy as np
 import torch
 
@@ -21,6 +25,31 @@ def empty_then_filled(shape, value):
 
 def expanded(shape, value):
     return torch.tensor(float(value)).expand(shape)
+
+
+def numbers_of_a_list(shape, value, dtype=torch.float32):
+    return torch.tensor([value] * math.prod(shape), dtype=dtype).reshape(shape)
+
+
+class Filled(torch.nn.Module):
+    def forward(self, shape, value):
+        return torch.nn.Parameter(torch.nn.init.constant_(torch.empty(shape), value))
+
+
+def only_the_example(shape, value):
+    return torch.full((2, 3), float(value))
+
+
+def cut_to_integer(shape, value):
+    return torch.full(shape, int(value), dtype=torch.float32)
+
+
+def through_integers(shape, value):
+    return torch.full(shape, value, dtype=torch.int64).float()
+
+
+def two_dimensions(shape, value):
+    return torch.full((shape[0], shape[1]), float(value))
 
 
 def forgot_dtype(shape, value):
@@ -83,6 +112,57 @@ def one_element(f, x):
     x = torch.tensor([float(x)], requires_grad=True)
     f(x).sum().backward()
     return x.grad[0].item()
+
+
+def by_jacobian(f, x):
+    return torch.autograd.functional.jacobian(f, torch.tensor(float(x))).item()
+
+
+def looked_at_the_value_first(f, x):
+    print("value:", f(x))
+    return by_backward(f, x)
+
+
+def without_a_sign(f, x):
+    return abs(by_backward(f, x))
+
+
+def uphill_instead(f, x):
+    return -by_backward(f, x)
+
+
+def rounded(f, x):
+    return round(by_backward(f, x), 1)
+
+
+def backward_twice(f, x):
+    x = torch.tensor(float(x), requires_grad=True)
+    f(x).backward()
+    f(x).backward()
+    return x.grad.item()
+
+
+def not_a_leaf(f, x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        x = torch.tensor(float(x), requires_grad=True) * 1.0
+        f(x).backward()
+        return x.grad.item()
+
+
+def number_that_requires_grad(f, x):
+    x.requires_grad_(True)
+    f(x).backward()
+    return x.grad.item()
+
+
+def two_near_points(f, x, step=1e-3):  # the stand-in of the lab: right to seven digits, and yet no autograd
+    return (f(x + step) - f(x - step)) / (2 * step)
+
+
+def two_near_points_in_double(f, x, step=1e-6):
+    x = torch.tensor(float(x), dtype=torch.float64)
+    return ((f(x + step) - f(x)) / step).item()
 
 
 def integer_tensor(f, x):
@@ -174,6 +254,32 @@ def by_mean_dtype(images, labels, digit):
     return images[torch.where(labels == digit)[0]].mean(0, dtype=torch.float32)
 
 
+def by_numpy(images, labels, digit):
+    return torch.from_numpy(images.numpy()[labels.numpy() == digit].mean(axis=0)).float()
+
+
+def always_threes(images, labels, digit):
+    return images[labels == 3].float().mean(dim=0)
+
+
+def first_one(images, labels, digit):
+    return images[labels == digit][0].float()
+
+
+def added_up_in_bytes(images, labels, digit):
+    total, count = torch.zeros_like(images[0]), 0
+    for image, label in zip(images, labels, strict=True):
+        if label == digit:
+            total += image
+            count += 1
+    return total / count
+
+
+def blackened(images, labels, digit):
+    images[labels != digit] = 0
+    return images.float().sum(dim=0) / (labels == digit).sum()
+
+
 def not_selected(images, labels, digit):
     return images.float().mean(dim=0)
 
@@ -222,9 +328,24 @@ def scaled(images, labels, digit):
 
 
 RIGHT = {
-    "first_tensor": [full_with_dtype, ones_times_value, empty_then_filled, expanded],
-    "slope": [by_backward, by_grad_function, by_func, one_element],
-    "average_digit": [by_mask, by_loop, by_weights, by_mean_dtype],
+    "first_tensor": [
+        full_with_dtype,
+        ones_times_value,
+        empty_then_filled,
+        expanded,
+        numbers_of_a_list,
+        Filled(),
+        functools.partial(torch.full, dtype=torch.float32),
+    ],
+    "slope": [
+        by_backward,
+        by_grad_function,
+        by_func,
+        one_element,
+        by_jacobian,
+        looked_at_the_value_first,
+    ],
+    "average_digit": [by_mask, by_loop, by_weights, by_mean_dtype, by_numpy],
 }
 
 WRONG = {
@@ -236,14 +357,26 @@ WRONG = {
         (shape_as_values, "numbers of the shape"),
         (numpy_array, "NumPy array"),
         (double_precision, "wrong dtype"),
-        (swapped_axes, "wrong shape"),
+        (swapped_axes, "shape"),
+        (only_the_example, "shape"),
+        (two_dimensions, "wrong shape"),
+        (cut_to_integer, "fraction is lost"),
+        (through_integers, "fraction is lost"),
         (swapped_arguments, "TypeError"),
     ],
     "slope": [
         (integer_tensor, "only floating-point"),
         (not_watched, "did not watch x"),
         (forgot_backward, "after `.backward()`"),
-        (forgot_backward_then_item, "NoneType"),
+        (forgot_backward_then_item, "has `backward()` run before"),
+        (not_a_leaf, "not of one computed from it"),
+        (number_that_requires_grad, "only tensors have gradients"),
+        (without_a_sign, "not the sign"),
+        (uphill_instead, "not the sign"),
+        (rounded, "rounded the slope"),
+        (backward_twice, "gradients add up"),
+        (two_near_points, "difference quotient"),
+        (two_near_points_in_double, "difference quotient"),
         (forgot_return, "is there a `return`"),
         (value_instead, "value of f"),
         (returned_tensor, "`.item()`"),
@@ -264,6 +397,10 @@ WRONG = {
         (bytes_again, "holds integers"),
         (rounded_down, "rounded down"),
         (kept_dimension, "wrong shape"),
-        (scaled, "values differ"),
+        (scaled, "from 0 to 1"),
+        (always_threes, "differ"),
+        (first_one, "only the first image"),
+        (added_up_in_bytes, "uint8 cannot hold more"),
+        (blackened, "changed its argument"),
     ],
 }

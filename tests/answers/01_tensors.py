@@ -1,5 +1,9 @@
 """Right and wrong answers to the exercises of chapter 01. The form is described in tests/test_checks.py."""
 
+import collections
+import math
+import random
+
 import numpy as np
 import torch
 
@@ -17,6 +21,33 @@ def by_float_and_factor(pixels):
 
 def by_numpy(pixels):
     return torch.from_numpy(pixels.numpy().astype(np.float32) / 255)
+
+
+class Scale(torch.nn.Module):
+    def forward(self, pixels):
+        return pixels.clone().float().div_(255).contiguous(memory_format=torch.channels_last).requires_grad_()
+
+
+def by_table(pixels):
+    return (torch.arange(256) / 255)[pixels.long()]
+
+
+def by_largest(pixels):
+    return pixels / pixels.max()
+
+
+def stretched(pixels):
+    pixels = pixels.float()
+    return (pixels - pixels.min()) / (pixels.max() - pixels.min())
+
+
+def image_by_image_stretched(pixels):
+    return pixels / pixels.amax((1, 2, 3), keepdim=True)
+
+
+def in_place_division(pixels):
+    pixels /= 255
+    return pixels
 
 
 def only_float(pixels):
@@ -81,6 +112,23 @@ def channel_by_channel(images):
     return torch.stack([(channel - channel.mean()) / channel.std() for channel in images.unbind(1)], dim=1)
 
 
+def by_sums(images):
+    count = images[:, 0].numel()
+    centered = images - (torch.einsum("nchw->c", images) / count).view(1, -1, 1, 1)
+    return centered * (torch.einsum("nchw,nchw->c", centered, centered) / count).rsqrt().view(1, -1, 1, 1)
+
+
+def for_three_channels(images):
+    images = images.clone()
+    for channel in range(3):
+        images[:, channel] = (images[:, channel] - images[:, channel].mean()) / images[:, channel].std()
+    return images
+
+
+def three_by_view(images):
+    return (images - images.mean((0, 2, 3)).view(1, 3, 1, 1)) / images.std((0, 2, 3)).view(1, 3, 1, 1)
+
+
 def along_the_width(images):
     return (images - images.mean((0, 2, 3))) / images.std((0, 2, 3))
 
@@ -137,6 +185,49 @@ def state_put_back(n, held_out, seed):
         torch.manual_seed(seed)
         order = torch.randperm(n)
     return order.split([n - held_out, held_out])
+
+
+def python_generator(n, held_out, seed):
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    return [torch.tensor(order[held_out:]), torch.tensor(order[:held_out])]
+
+
+def by_random_split(n, held_out, seed):
+    generator = torch.Generator().manual_seed(seed)
+    parts = torch.utils.data.random_split(range(n), [n - held_out, held_out], generator=generator)
+    return tuple(torch.tensor(part.indices) for part in parts)
+
+
+def sorted_parts(n, held_out, seed):
+    return tuple(part.sort().values for part in own_generator(n, held_out, seed))
+
+
+def seeded_back(n, held_out, seed):
+    before = torch.initial_seed()
+    split = global_seed(n, held_out, seed)
+    torch.manual_seed(before)
+    return split
+
+
+def from_one(n, held_out, seed):
+    train, held = own_generator(n, held_out, seed)
+    return train + 1, held + 1
+
+
+def one_lost(n, held_out, seed):
+    order = own_generator(n, 0, seed)[0]
+    return order[held_out + 1 :], order[:held_out]
+
+
+def rolled(n, held_out, seed):
+    order = torch.arange(n).roll(seed)
+    return order[held_out:], order[:held_out]
+
+
+def a_fifth(n, held_out, seed):
+    order = own_generator(n, 0, seed)[0]
+    return order[n // 5 :], order[: n // 5]
 
 
 def global_seed(n, held_out, seed):
@@ -216,6 +307,54 @@ def by_cdist(a, b):
     return torch.cdist(a, b)
 
 
+def by_numpy_norm(a, b):
+    return torch.from_numpy(np.linalg.norm(a.numpy()[:, None] - b.numpy(), axis=-1))
+
+
+def by_vmap(a, b):
+    return torch.vmap(lambda point: (point - b).square().sum(1).sqrt())(a)
+
+
+def by_repetition(a, b):
+    n, m = len(a), len(b)
+    return (a.repeat_interleave(m, 0) - b.repeat(n, 1)).pow(2).sum(1).sqrt().reshape(n, m)
+
+
+def by_products_transposed(a, b):
+    return torch.addmm((b * b).sum(1, keepdim=True) + (a * a).sum(1), b, a.T, alpha=-2).clamp_min(0).sqrt().T
+
+
+def products_without_clamp(a, b):
+    return ((a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T).sqrt()
+
+
+def root_of_differences(a, b):
+    return (a[:, None] - b).sum(-1).sqrt()
+
+
+def one_sum_for_all(a, b):
+    return (a[:, None] - b).square().sum().sqrt()
+
+
+def summed_over_points(a, b):
+    return (a[:, None] - b).square().sum(dim=1).sqrt()
+
+
+def dot_products(a, b):
+    return a @ b.T
+
+
+def with_lists(a, b):
+    return torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])
+
+
+def loop_over_features(a, b):
+    total = torch.zeros(len(a), len(b))
+    for k in range(a.shape[1]):
+        total += (a[:, k, None] - b[:, k]) ** 2
+    return total.sqrt()
+
+
 def one_by_one(a, b):
     return (a - b).norm(dim=1)
 
@@ -274,6 +413,65 @@ def loop_over_classes(labels, predicted, classes):
     return torch.tensor([[((labels == i) & (predicted == j)).sum() for j in range(classes)] for i in range(classes)])
 
 
+def loop_over_cells(labels, predicted, classes):
+    matrix = torch.zeros(classes, classes, dtype=torch.int64)
+    for i in range(classes):
+        for j in range(classes):
+            matrix[i, j] = ((labels == i) & (predicted == j)).sum()
+    return matrix
+
+
+def by_scatter(labels, predicted, classes):
+    flat = torch.zeros(classes**2, dtype=torch.int64)
+    return flat.scatter_add_(0, labels * classes + predicted, torch.ones_like(labels)).view(classes, classes)
+
+
+def by_numpy_add(labels, predicted, classes):
+    matrix = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(matrix, (labels.numpy(), predicted.numpy()), 1)
+    return torch.from_numpy(matrix)
+
+
+def by_unique_pairs(labels, predicted, classes):
+    pairs, counts = torch.stack([labels, predicted]).unique(dim=1, return_counts=True)
+    return torch.zeros(classes, classes, dtype=torch.int64).index_put_(tuple(pairs), counts)
+
+
+def in_bytes(labels, predicted, classes):
+    matrix = torch.zeros(classes, classes, dtype=torch.uint8)
+    return matrix.index_put_((labels, predicted), torch.tensor(1, dtype=torch.uint8), accumulate=True)
+
+
+def no_minlength(labels, predicted, classes):
+    return torch.bincount(labels * classes + predicted).reshape(classes, classes)
+
+
+def ten_classes(labels, predicted, classes):
+    return by_bincount(labels, predicted, 10)
+
+
+def still_flat(labels, predicted, classes):
+    return torch.bincount(labels * classes + predicted, minlength=classes * classes)
+
+
+def into_a_copy(labels, predicted, classes):
+    matrix = torch.zeros(classes, classes, dtype=torch.int64)
+    matrix[labels][:, predicted] += 1
+    return matrix
+
+
+def with_lists_of_lists(labels, predicted, classes):
+    matrix = [[0] * classes for _ in range(classes)]
+    for i, j in zip(labels.tolist(), predicted.tolist(), strict=True):
+        matrix[i][j] += 1
+    return torch.tensor(matrix)
+
+
+def with_a_generator(labels, predicted, classes):
+    counts = collections.Counter((int(i), int(j)) for i, j in zip(labels, predicted, strict=True))
+    return torch.tensor([[counts[i, j] for j in range(classes)] for i in range(classes)])
+
+
 def counted_once(labels, predicted, classes):
     matrix = torch.zeros(classes, classes, dtype=torch.int64)
     matrix[labels, predicted] += 1
@@ -330,9 +528,55 @@ def by_einsum(images, size):
     return torch.einsum("ncyaxb->nyxcab", six_axes(images, size)).flatten(1, 2)
 
 
-def by_cutting(images, size):
+def strip_by_strip(images, size):
     strips = [strip.split(size, dim=3) for strip in images.split(size, dim=2)]
     return torch.stack([patch for strip in strips for patch in strip], dim=1)
+
+
+def by_index(images, size):
+    h, w = images.shape[2:]
+    down, right = torch.arange(h).view(-1, 1, size, 1), torch.arange(w).view(1, -1, 1, size)
+    return images[:, :, down, right].flatten(2, 3).transpose(1, 2)
+
+
+def by_numpy_transpose(images, size):
+    return torch.from_numpy(six_axes(images, size).numpy().transpose(0, 2, 4, 1, 3, 5).copy()).flatten(1, 2)
+
+
+def by_unflatten(images, size):
+    return images.unflatten(3, (-1, size)).unflatten(2, (-1, size)).movedim((2, 4), (1, 2)).flatten(1, 2)
+
+
+def with_loops_over_patches(images, size):
+    h, w = images.shape[2:]
+    corners = [(y, x) for y in range(0, h, size) for x in range(0, w, size)]
+    return torch.stack([images[:, :, y : y + size, x : x + size] for y, x in corners], dim=1)
+
+
+def by_functional_unfold(images, size):
+    columns = torch.nn.functional.unfold(images, size, stride=size)
+    return columns.transpose(1, 2).unflatten(2, (-1, size, size))
+
+
+def three_colors(images, size):
+    n, _, h, w = images.shape
+    split = images.reshape(n, 3, h // size, size, w // size, size)
+    return split.permute(0, 2, 4, 1, 3, 5).reshape(n, -1, 3, size, size)
+
+
+def view_after_permute(images, size):
+    n, c = images.shape[:2]
+    return six_axes(images, size).permute(0, 2, 4, 1, 3, 5).view(n, -1, c, size, size)
+
+
+def as_floats(images, size):
+    return by_functional_unfold(images.float(), size)
+
+
+def height_and_width_swapped(images, size):
+    n, c, w, h = images.shape
+    split = images.reshape(n, c, h // size, size, w // size, size)
+    return split.permute(0, 2, 4, 1, 3, 5).reshape(n, -1, c, size, size)
 
 
 def only_reshape(images, size):
@@ -365,13 +609,38 @@ def flat_patches(images, size):
 
 
 RIGHT = {
-    "scale_pixels": [by_division, by_float_and_factor, by_numpy],
+    "scale_pixels": [by_division, by_float_and_factor, by_numpy, by_table, Scale()],
     "view_or_copy": [TRUTH, IN_CAPITALS],
-    "normalize": [with_keepdim, with_none, by_batch_norm, channel_by_channel],
-    "held_out_split": [own_generator, numpy_generator, state_put_back],
-    "pairwise_distances": [by_broadcasting, by_norm, by_products, by_cdist],
-    "confusion_matrix": [by_accumulation, by_bincount, by_one_hot, loop_over_classes],
-    "patches": [by_permute, by_unfold, by_einsum, by_cutting],
+    "normalize": [with_keepdim, with_none, by_batch_norm, channel_by_channel, by_sums],
+    "held_out_split": [
+        own_generator,
+        numpy_generator,
+        state_put_back,
+        python_generator,
+        by_random_split,
+        sorted_parts,
+    ],
+    "pairwise_distances": [
+        by_broadcasting,
+        by_norm,
+        by_products,
+        by_cdist,
+        by_numpy_norm,
+        by_vmap,
+        by_repetition,
+        by_products_transposed,
+    ],
+    "confusion_matrix": [
+        by_accumulation,
+        by_bincount,
+        by_one_hot,
+        loop_over_classes,
+        loop_over_cells,
+        by_scatter,
+        by_numpy_add,
+        by_unique_pairs,
+    ],
+    "patches": [by_permute, by_unfold, by_einsum, by_index, by_numpy_transpose, by_unflatten],
 }
 
 WRONG = {
@@ -382,6 +651,10 @@ WRONG = {
         (by_256, "255, not 256"),
         (from_minus_one, "from -1 to 1"),
         (as_doubles, "twice the memory"),
+        (by_largest, "brightest pixel"),
+        (stretched, "brightest pixel"),
+        (image_by_image_stretched, "brightest pixel"),
+        (in_place_division, "Float can't be cast"),
     ],
     "view_or_copy": [
         (TRUTH | {"x[1:3]": "copy"}, "another start"),
@@ -394,6 +667,7 @@ WRONG = {
         (TRUTH | {"x[:, ::2].stride()": (3, 1)}, "skips every other box"),
         (TRUTH | {"x[:, ::2].stride()": (12, 2)}, "still a row of six"),
         (TRUTH | {"x.T.stride()": "view"}, "a pair of strides"),
+        (TRUTH | {"x.T.stride()": "(1, 6)"}, "yours: '(1, 6)'"),
         (TRUTH | {"x.T": "both"}, "another form"),
         ({"x.T": "view"}, "is missing"),
         (list(TRUTH.values()), "not a dictionary"),
@@ -404,6 +678,9 @@ WRONG = {
         (over((1, 2, 3)), "each image;"),
         (over((2, 3)), "each channel of each image"),
         (over((0,)), "each single pixel"),
+        (over((1,)), "each pixel of each image"),
+        (for_three_channels, "normalized the first three"),
+        (three_by_view, "[1, 3, 1, 1]"),
         (only_centered, "divide by it"),
         (only_scaled, "the mean is not 0"),
         (no_parentheses, "only the mean"),
@@ -413,6 +690,11 @@ WRONG = {
     "held_out_split": [
         (global_seed, "global random state"),
         (global_numpy_seed, "global random state"),
+        (seeded_back, "global random state"),
+        (from_one, "There is no image number"),
+        (one_lost, "wrong sizes"),
+        (rolled, "not shuffled"),
+        (a_fifth, "wrong sizes"),
         (no_seed, "same seed gave two different"),
         (always_seed_0, "another seed gave the same"),
         (not_shuffled, "not shuffled"),
@@ -431,6 +713,13 @@ WRONG = {
         (mean_of_squares, "mean of the squares"),
         (sum_without_squares, "plus and minus cancel"),
         (not_summed, "sum over the last axis"),
+        (one_sum_for_all, "single number"),
+        (summed_over_points, "kept the features"),
+        (dot_products, "dot products"),
+        (products_without_clamp, "clamp(min=0)"),
+        (root_of_differences, "root of a negative number"),
+        (with_lists, "there is a loop"),
+        (loop_over_features, "there is a loop"),
         (with_loops, "there is a loop"),
         (loop_over_rows, "there is a loop"),
     ],
@@ -438,9 +727,16 @@ WRONG = {
         (counted_once, "counted once"),
         (swapped_axes, "swapped"),
         (classes_that_occur, "last class is missing"),
+        (no_minlength, "`minlength=`"),
+        (ten_classes, "10 rows"),
+        (still_flat, "in one row"),
+        (into_a_copy, "wrote into a copy"),
+        (in_bytes, "after 255"),
         (only_correct_ones, "diagonal"),
         (shares, "shares"),
         (image_by_image, "there is a loop"),
+        (with_lists_of_lists, "there is a loop"),
+        (with_a_generator, "there is a loop"),
     ],
     "patches": [
         (only_reshape, "as they lie in memory"),
@@ -450,5 +746,12 @@ WRONG = {
         (not_joined, "join them"),
         (mixed_colors, "colors are mixed up"),
         (flat_patches, "flat"),
+        (strip_by_strip, "there is a loop"),
+        (with_loops_over_patches, "there is a loop"),
+        (by_functional_unfold, "works with floats only"),
+        (as_floats, "torch.uint8"),
+        (three_colors, "invalid for input"),
+        (view_after_permute, "Use .reshape"),
+        (height_and_width_swapped, "first patch of an image"),
     ],
 }

@@ -29,6 +29,7 @@ def first_tensor(answer, new: Inputs):
     for dimensions in (2, 3):
         shape = tuple(new.sizes(dimensions, 2, 6))
         value = new.pick([-1, 1]) * new.size(2, 9)  # an integer, so that the dtype is a question; never 0 or 1
+        value = value if dimensions == 2 else value + 0.5  # then a float, so that its fraction may get lost
         right = torch.full(shape, float(value))
         yours = call(answer, shape, value)
         where = f"for shape={shape} and value={value}"
@@ -50,6 +51,21 @@ def first_tensor(answer, new: Inputs):
                 torch.full(shape, float(other)),
                 f"Shape and dtype are right, but every element is {other} instead of {value}.",
                 "what you do with the argument `value`",
+            )
+        if value != int(value):
+            for cut in (int(value), round(value)):
+                mistake(
+                    yours,
+                    torch.full(shape, float(cut)),
+                    f"The value was {value}, and your elements are {cut}: the fraction is lost.",
+                    "`int(…)` or an integer dtype on the way: give `value` to PyTorch as it came",
+                )
+        if isinstance(yours, torch.Tensor) and tuple(yours.shape) == (2, 3) != shape:
+            raise Incorrect(
+                "Your tensor has shape (2, 3) whatever is asked for: that was only the example.",
+                shape,
+                (2, 3),
+                "what you do with the argument `shape`",
             )
         mistake(
             yours,
@@ -83,14 +99,19 @@ def first_tensor(answer, new: Inputs):
 )
 def slope(answer, new: Inputs):
     # A float and an integer: people who type `slope(f, 2)` have not thought of dtypes.
-    for x in (0.5 + 1.5 * new.rand(1).item(), new.size(1, 3)):
-        a, b, c = (1 + new.rand(3)).tolist()
+    # And once up, once down: a sign that is lost on the way shows.
+    up_first = new.pick([-1, 1])
+    for x, sign in ((0.5 + 1.5 * new.rand(1).item(), up_first), (new.size(1, 3), -up_first)):
+        a, b, c = (sign * (1 + new.rand(3))).tolist()
+        places = []  # where the answer asked for the value of f
 
-        def f(x, a=a, b=b, c=c):
+        def f(x, a=a, b=b, c=c, places=places):
+            places.append(float(torch.as_tensor(x).detach().flatten()[0]))
             return a * x**3 + b * x**2 + c * x
 
         right = 3 * a * x**2 + 2 * b * x + c
         yours = _call_slope(answer, f, x)
+        by_difference = places and max(places) - min(places) > 5e-7  # more than rounding to float32
         if yours is None:
             raise Incorrect(
                 "Your function returned None.",
@@ -111,19 +132,31 @@ def slope(answer, new: Inputs):
             "That is the slope of x², whatever f is.",
             "call f itself, and let PyTorch find its slope",
         )
+        mistake(yours, -right, "The size is right, but not the sign.", "`abs`, or a minus, on the way to your result")
+        mistake(
+            yours,
+            2 * right,
+            "That is twice the slope: gradients add up in `.grad`, and you went back twice.",
+            "`backward()` once, on a tensor made anew in each call",
+        )
         number = isinstance(yours, (int, float)) and not isinstance(yours, bool)
-        if number and 1e-4 < abs(yours / right - 1) < 0.05:
+        if number and by_difference:
             raise Incorrect(
-                "Near, but not the slope itself: a difference quotient depends on the step you take.",
-                f"{right:.6g}",
-                f"{yours:.6g}",
-                "autograd needs no step: `.backward()`, then `.grad`",
+                "You took values of f at more than one place: that is a difference quotient, near the slope, and how "
+                "near depends on the step you take.",
+                f"{right:.7g}, by autograd",
+                f"{yours:.7g}",
+                "autograd needs one place and no step: `.backward()`, then `.grad`",
+            )
+        if number and yours in {int(right), *(round(right, digits) for digits in range(4))}:
+            raise Incorrect(
+                "You rounded the slope.", f"{right:.7g}", f"{yours:.7g}", "`int(…)` or `round(…)`: `.item()` is enough"
             )
         same(yours, right, f"The slope at x = {x:.4g}")
 
 
 def _call_slope(answer, f, x):
-    """The answer's result; what PyTorch says about three usual mistakes is put into the words of the exercise."""
+    """The answer's result; what PyTorch says about the usual mistakes is put into the words of the exercise."""
     try:
         return call(answer, f, x, may_return_none=True)
     except AnswerRaised as raised:
@@ -147,6 +180,18 @@ def _call_slope(answer, f, x):
                 "f called with a tensor that requires gradients",
                 look="make a tensor of x first, then call f with that tensor",
             ) from None
+        if message.startswith(f"'{type(x).__name__}' object has no attribute") and "grad" in message:
+            raise Incorrect(
+                f"x is the Python number {x} here, and only tensors have gradients.",
+                f"`torch.tensor({float(x)}, requires_grad=True)`",
+                look="make a tensor of x first",
+            ) from None
+        if message.startswith("'NoneType' object has no attribute"):
+            raise Incorrect(
+                "`.grad` was still None when you read it.",
+                look="has `backward()` run before? And is it the `.grad` of the tensor that you made with "
+                "`requires_grad=True`, not of one computed from it?",
+            ) from None
         raise
 
 
@@ -167,7 +212,7 @@ def _call_slope(answer, f, x):
 )
 def average_digit(answer, new: Inputs):
     n, height, width = new.size(20, 30), *new.sizes(2, 5, 9)
-    digit = new.size(0, 4)
+    digit = new.pick([0, 1, 2, 4])  # never 3, the example in the text
     labels = new.ints(0, 10, (n,))
     labels[5:9], labels[9] = digit, digit + 1  # at least four of the digit; images 0 to 4 are left to chance
     labels[:5] = digit + 1  # so that image number `digit` shows another one
@@ -215,6 +260,15 @@ def average_digit(answer, new: Inputs):
         right * (labels == digit).sum() / n,
         f"You divided by {n}, the number of all images, instead of by the number of images of this digit.",
         "`mean(dim=0)` of the selected images counts for you",
+    )
+    chosen = images[labels == digit]
+    mistake(yours, chosen[0].float(), f"That is only the first image of digit {digit}.", "`mean(dim=0)`, not `[0]`")
+    mistake(yours, right / 255, "Your values go from 0 to 1; here they should stay between 0 and 255.")
+    mistake(
+        yours,
+        chosen.sum(dim=0, dtype=torch.uint8) / len(chosen),
+        "Your sum began again at 0 whenever it passed 255: uint8 cannot hold more.",
+        "`.float()` before you add, or a float tensor to add to",
     )
     if isinstance(yours, torch.Tensor) and not yours.dtype.is_floating_point:
         raise Incorrect(

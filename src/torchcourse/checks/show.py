@@ -70,7 +70,8 @@ def _inline(text: str) -> str:
 def show(value: Any) -> str:
     """A short description of a value: enough to see what it is, short enough to read."""
     if isinstance(value, torch.Tensor):
-        kind = f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+        dtype = str(value.dtype).removeprefix("torch.")
+        kind = f"{'an' if dtype[0] in 'aeio' else 'a'} {dtype} tensor of shape {tuple(value.shape)}"
         readable = value.layout == torch.strided and not value.is_meta
         return kind if value.numel() > 6 or not readable else f"{kind}: {value.detach().cpu().tolist()}"
     if isinstance(value, type):

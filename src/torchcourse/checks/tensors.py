@@ -1,6 +1,7 @@
 """The exercises of chapter 01: a reader of handwritten digits from nothing but tensor operations."""
 
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -8,17 +9,37 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchcourse.checks.engine import Incorrect, Inputs, attempted, call, chapter, mistake, same
+from torchcourse.checks.engine import AnswerRaised, Incorrect, Inputs, attempted, call, chapter, mistake, same
+from torchcourse.checks.show import show
 
 exercise = chapter("01_tensors")
 
 
-class CountOperations(TorchDispatchMode):
-    """Counts the operations of PyTorch that run inside `with`: a Python loop over elements shows as very many."""
+class CountSteps(TorchDispatchMode):
+    """Counts the lines of Python and the operations of PyTorch that run inside `with`.
+
+    One number says little. But with more images or points, the count of vectorized code stays as it was, and that of a
+    loop grows, whatever the loop works on: tensors, arrays or lists.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
+
+    def __enter__(self) -> "CountSteps":
+        self.tracer = sys.gettrace()  # of a debugger, say
+        sys.settrace(self.trace)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        sys.settrace(self.tracer)
+
+    def trace(self, frame: Any, event: str, arg: Any) -> Callable | None:
+        if frame.f_code.co_filename == __file__:  # our own lines
+            return None
+        self.count += event == "line"
+        return self.trace
 
     def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         self.count += 1
@@ -32,6 +53,12 @@ def tensor_from(answer: Any, *args: Any) -> Any:
         kind = "sparse" if yours.layout != torch.strided else "complex" if yours.is_complex() else "without data"
         raise Incorrect("Your result is of an unusual kind.", "an ordinary tensor of real numbers", f"a {kind} tensor")
     return yours
+
+
+def when_only_values_differ(yours: Any, expected: torch.Tensor, look: str) -> str | None:
+    """`look` if type, shape and dtype are right. Where they are not, a word on the values would lead astray."""
+    alike = isinstance(yours, torch.Tensor) and (yours.shape, yours.dtype) == (expected.shape, expected.dtype)
+    return look if alike else None
 
 
 def close(yours: Any, expected: torch.Tensor) -> bool:
@@ -60,6 +87,16 @@ def scale_pixels(answer: Any, new: Inputs) -> None:
     n, height, width = new.sizes(3, 3, 12)
     pixels = new.images(n, new.pick([1, 3]), height, width)
     yours = tensor_from(answer, pixels)
+    dark = (pixels * 0.6).to(torch.uint8) + new.size(5, 20)  # neither black nor white occurs
+    yours_dark = tensor_from(answer, dark)
+    low, high = dark.amin().float(), dark.amax().float()
+    for wrong in (dark / high, (dark - low) / (high - low), dark / dark.amax((1, 2, 3), keepdim=True)):
+        mistake(
+            yours_dark,
+            wrong,
+            "You divided by the brightest pixel that occurs here: a dark picture comes out as bright as any other.",
+            look="the largest value that a uint8 pixel can have, 255, not the largest that it happens to have",
+        )
     if isinstance(yours, torch.Tensor) and yours.dtype == torch.uint8 and not close(yours, pixels // 255):
         raise Incorrect(
             "Your result still holds integers, so nothing between 0 and 1 fits in.", "torch.float32", str(yours.dtype)
@@ -81,6 +118,7 @@ def scale_pixels(answer: Any, new: Inputs) -> None:
             look="`.double()`, or a detour over NumPy",
         )
     same(yours, pixels / 255)
+    same(yours_dark, dark / 255)
 
 
 # What each prediction is about, for the one who got it wrong.
@@ -141,7 +179,7 @@ def view_or_copy(answer: Any, new: Inputs) -> None:
             word = yours.strip().lower() if isinstance(yours, str) else None
             right, form, wanted = word == expected, word in ("view", "copy"), 'the word "view" or the word "copy"'
         if not form:
-            raise Incorrect(f'The prediction for "{name}" has another form.', wanted, yours)
+            raise Incorrect(f'The prediction for "{name}" has another form.', wanted, show(yours))
         if not right:
             raise Incorrect(f'Not so for "{name}". {REASONS[name]}', yours=yours, look="the pictures of memory")
 
@@ -161,13 +199,22 @@ def view_or_copy(answer: Any, new: Inputs) -> None:
 )
 def normalize(answer: Any, new: Inputs) -> None:
     # The first images are as wide as they have channels: a mean of shape [3] then runs along the width, unnoticed.
-    for width in (3, new.size(6, 9)):
-        images = new.randn(new.size(10, 14), 3, new.size(4, 5), width)
-        images = images * torch.tensor([0.5, 1.0, 2.0])[:, None, None] + (new.randn(3) * 3)[:, None, None]
+    # The second have four channels: the number is to be read from the images.
+    for channels, width in ((3, 3), (4, new.size(6, 9))):
+        images = new.randn(new.size(10, 14), channels, new.size(5, 6), width)
+        spread = torch.tensor([0.5, 1.0, 2.0, 3.0])[:channels]
+        images = images * spread[:, None, None] + (new.randn(channels) * 3)[:, None, None]
         yours = tensor_from(answer, images)
         over = (0, 2, 3)
         mean, deviation = images.mean(over, keepdim=True), images.std(over, keepdim=True)
         expected = (images - mean) / deviation
+        if channels == 4:
+            mistake(
+                yours,
+                torch.cat([expected[:, :3], images[:, 3:]], dim=1),
+                "These images have four channels, and you normalized the first three.",
+                look="a 3 in your code: the number of channels is `images.shape[1]`",
+            )
         if width == 3:
             mistake(
                 yours,
@@ -185,6 +232,7 @@ def normalize(answer: Any, new: Inputs) -> None:
             ((1, 2, 3), "each image"),
             ((2, 3), "each channel of each image"),
             ((0,), "each single pixel"),
+            ((1,), "each pixel of each image"),
         ]:
             mistake(
                 yours,
@@ -202,7 +250,8 @@ def normalize(answer: Any, new: Inputs) -> None:
             look="`var` or `std`",
         )
         if not close(yours, (images - mean) / images.std(over, correction=0, keepdim=True)):  # as right as the other
-            same(yours, expected, look="the mean of each channel of your result should be 0, its deviation 1")
+            look = "the mean of each channel of your result should be 0, its deviation 1"
+            same(yours, expected, look=when_only_values_differ(yours, expected, look))
 
 
 @exercise(
@@ -220,34 +269,39 @@ def normalize(answer: Any, new: Inputs) -> None:
 )
 def held_out_split(answer: Any, new: Inputs) -> None:
     n, held_out, seed = new.size(60, 90), new.size(12, 20), new.size(0, 10_000)
+    # All generators are somewhere in the middle: who seeds them anew afterwards does not put them back.
+    torch.rand(1), np.random.random(), random.random()
     state = _random_states()
     train, held = _two_tensors(call(answer, n, held_out, seed))
     touched = state != _random_states()
-    if (len(train), len(held)) == (held_out, n - held_out):
+    _right_sizes(train, held, n, held_out)
+    strangers = [i for i in torch.cat([train, held]).tolist() if not 0 <= i < n]
+    if strangers:
         raise Incorrect(
-            "The two parts are swapped: the first is for training.", (n - held_out, held_out), (held_out, n - held_out)
+            f"There is no image number {strangers[0]}: the indices of {n} images go from 0 to {n - 1}.",
+            look="is something added to the order, or is it drawn from another range?",
         )
-    if (len(train), len(held)) != (n - held_out, held_out):
-        raise Incorrect("The parts have the wrong sizes.", (n - held_out, held_out), (len(train), len(held)))
     both = set(train.tolist()) & set(held.tolist())
     if both:
         raise Incorrect(
-            f"{len(both)} images are in both parts, for example number {min(both)}: a test on images that the "
-            "program has seen says nothing.",
+            f"{len(both)} {'image is' if len(both) == 1 else 'images are'} in both parts, for example number "
+            f"{min(both)}: a test on images that the program has seen says nothing.",
             look="draw one order of all indices, and cut it",
         )
     if sorted(torch.cat([train, held]).tolist()) != list(range(n)):
         raise Incorrect(
             "Some indices come more than once, and others never.",
             f"each of 0 to {n - 1} exactly once",
-            look="`randint` draws with repetition, `randperm` does not; the first index is 0",
+            look="`randint` draws with repetition, `randperm` does not",
         )
-    if held.sort().values.tolist() in (list(range(held_out)), list(range(n - held_out, n))):
-        raise Incorrect("The images are not shuffled: the held-out part is simply one end of the data.")
+    if (held.sort().values.diff() == 1).sum() >= held_out - 2:
+        raise Incorrect("The images are not shuffled: the held-out part is simply a piece of the data, cut out whole.")
     if not torch.equal(held, _two_tensors(call(answer, n, held_out, seed))[1]):
         raise Incorrect("Two calls with the same seed gave two different splits.", look="is `seed` used anywhere?")
     if torch.equal(held, _two_tensors(call(answer, n, held_out, seed + 1))[1]):
         raise Incorrect("Another seed gave the same split.", look="a fixed number where `seed` should stand?")
+    more = n + new.size(10, 20)  # a fixed share, such as a fifth, may have been right for the first n
+    _right_sizes(*_two_tensors(call(answer, more, held_out, seed)), more, held_out)
     if touched:
         raise Incorrect(
             "The split is right, but your function changed the global random state: everyone else's numbers are "
@@ -255,6 +309,15 @@ def held_out_split(answer: Any, new: Inputs) -> None:
             "a generator of your own",
             look="`torch.manual_seed(seed)` sets the global generator; `torch.Generator().manual_seed(seed)` makes one",
         )
+
+
+def _right_sizes(train: torch.Tensor, held: torch.Tensor, n: int, held_out: int) -> None:
+    asked, given = (n - held_out, held_out), (len(train), len(held))
+    if given == asked:
+        return
+    if given == asked[::-1]:
+        raise Incorrect("The two parts are swapped: the first is for training.", asked, given)
+    raise Incorrect(f"The parts have the wrong sizes, for n={n} and held_out={held_out}.", asked, given)
 
 
 def _two_tensors(result: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -287,14 +350,19 @@ def _random_states() -> tuple[Any, ...]:
     ),
 )
 def pairwise_distances(answer: Any, new: Inputs) -> None:
-    n, m, d = new.size(40, 44), new.size(30, 36), new.size(3, 9)
-    for m_now in (n, m):  # first as many as there are others: then comparing only a[i] with b[i] runs, and is found
-        a, b = new.randn(n, d), new.randn(m_now, d)
-        with CountOperations() as operations:
+    few, steps = new.size(26, 29), []
+    # First as many as there are others: then comparing only a[i] with b[i] runs, and is found. Then more of everything.
+    for n, m, d in ((few, few, new.size(3, 9)), (new.size(55, 60), new.size(40, 46), new.size(15, 19))):
+        a, b = new.randn(n, d), new.randn(m, d)
+        if n != m:
+            b[:20] = a[:20]  # the same points in both: distance 0
+        with CountSteps() as counted:
             yours = tensor_from(answer, a, b)
+        steps.append(counted.count)
         difference = a[:, None] - b[None]
         expected = difference.square().sum(-1).sqrt()
-        if m_now == n:
+        _one_number_for_each_pair(yours, expected, d)
+        if n == m:
             mistake(
                 yours,
                 (a - b).norm(dim=1),
@@ -308,6 +376,7 @@ def pairwise_distances(answer: Any, new: Inputs) -> None:
         mistake(yours, difference.abs().sum(-1), "You summed absolute values; the Euclidean distance sums squares.")
         mistake(yours, expected / d**0.5, "You took the mean of the squares; the distance is the root of their sum.")
         mistake(yours, difference.sum(-1), "You summed the differences: plus and minus cancel. Square them first.")
+        mistake(yours, a @ b.T, "These are dot products: large where two points are alike. A distance is small there.")
         for unfinished in (difference, difference.square(), difference.abs()):
             mistake(
                 yours,
@@ -315,14 +384,45 @@ def pairwise_distances(answer: Any, new: Inputs) -> None:
                 f"You have one number for each pair and each feature, shape {tuple(unfinished.shape)}: "
                 "sum over the last axis.",
             )
-        same(yours, expected, rtol=1e-3, atol=1e-3, dtype=False)
-        if operations.count > 40:
+        # Near 0 the way over dot products, which torch.cdist takes too, loses half of the digits.
+        same(yours, expected, rtol=1e-3, atol=6e-3, dtype=False)
+    if steps[1] > steps[0] + 10:
+        raise Incorrect(
+            "Your distances are right, but your code takes more steps the more points there are: there is a loop.",
+            "a handful of operations, however many points there are",
+            look="`for`: let broadcasting form the pairs",
+        )
+
+
+def _one_number_for_each_pair(yours: Any, expected: torch.Tensor, d: int) -> None:
+    if not isinstance(yours, torch.Tensor):
+        return
+    if yours.numel() == 1:
+        raise Incorrect(
+            "That is a single number: you summed over pairs and features alike.",
+            f"one distance for each pair, shape {tuple(expected.shape)}",
+            look="`dim=-1`, the axis of the features",
+        )
+    if yours.dim() == 2 and yours.shape[1] == d:
+        raise Incorrect(
+            "You summed over points, and kept the features.",
+            f"one distance for each pair, shape {tuple(expected.shape)}",
+            f"shape {tuple(yours.shape)}, and a point has {d} features",
+            look="`dim=-1`, the axis of the features",
+        )
+    if yours.shape == expected.shape and yours.isnan().any():
+        nan = yours.detach().cpu().isnan()
+        if (expected[nan] < 1e-3).all():
             raise Incorrect(
-                f"Your distances are right, but took {operations.count} operations for {n} times {m_now} points: there "
-                "is a loop.",
-                "a handful of operations, however many points there are",
-                look="`for`: let broadcasting form the pairs",
+                "Where two points are the same, your distance is nan: rounding made its square a little negative.",
+                "0, or nearly",
+                "nan",
+                look="`.clamp(min=0)` before the root; or subtract first, then square",
             )
+        raise Incorrect(
+            f"{int(nan.sum())} of your distances are nan: the root of a negative number.",
+            look="what stands under the root: a sum of squares is never negative",
+        )
 
 
 @exercise(
@@ -339,13 +439,29 @@ def pairwise_distances(answer: Any, new: Inputs) -> None:
     ),
 )
 def confusion_matrix(answer: Any, new: Inputs) -> None:
-    classes, n = new.size(4, 7), new.size(1500, 2000)
+    classes, n, few = new.size(4, 7), new.size(1500, 2000), 100
     # Nobody belongs to the last class, and nobody is taken for it: the matrix has its row and column all the same.
     labels = new.ints(0, classes - 1, (n,))
+    labels[::3] = 0  # one cell counts far beyond what uint8 can hold
     predicted = torch.where(new.rand(n) < 0.6, labels, (labels + new.ints(0, 2, (n,))) % (classes - 1))
-    with CountOperations() as operations:
-        yours = tensor_from(answer, labels, predicted, classes)
     expected = torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
+    steps = []
+    for part in (few, n):  # few first: what is imported at the first call is no loop
+        try:
+            with CountSteps() as counted:
+                yours = tensor_from(answer, labels[:part], predicted[:part], classes)
+            steps.append(counted.count)
+        except AnswerRaised as raised:
+            counts = int((labels[:part] * classes + predicted[:part]).max()) + 1
+            if f"invalid for input of size {counts}" in str(raised.error):
+                raise Incorrect(
+                    "`bincount` stopped at the largest number that occurs, and no image here belongs to the last "
+                    "class.",
+                    f"{classes**2} counts, one for each cell",
+                    f"{counts} counts",
+                    look="`minlength=`",
+                ) from None
+            raise
     mistake(
         yours,
         (expected > 0).long(),
@@ -359,6 +475,21 @@ def confusion_matrix(answer: Any, new: Inputs) -> None:
         "The last class is missing: no image here belongs to it, and the matrix should have its row all the same.",
         look="`classes`: sizes and `minlength` come from there, not from the largest label that occurs",
     )
+    mistake(
+        yours,
+        torch.zeros_like(expected),
+        "Your matrix is still full of zeros: you wrote into a copy.",
+        look="`matrix[labels]` copies, and what is written behind it is lost: both indices in one pair of brackets",
+    )
+    mistake(
+        yours,
+        expected % 256,
+        "Some of your counts began again at 0 after 255: uint8 cannot hold more.",
+        look="the dtype of the matrix",
+    )
+    mistake(yours, expected.flatten(), "The counts are right, but stand in one row: bring them into the shape.")
+    if isinstance(yours, torch.Tensor) and tuple(yours.shape) == (10, 10):
+        raise Incorrect("Your matrix has 10 rows and columns whatever is asked for.", (classes, classes), (10, 10))
     mistake(yours, expected.diag(), "You counted only the correct ones, the diagonal of the matrix.")
     for axis in (0, 1):
         shares = expected / expected.sum(dim=axis, keepdim=True)
@@ -366,10 +497,10 @@ def confusion_matrix(answer: Any, new: Inputs) -> None:
             mistake(yours, asked, "These are shares; the task asks for counts.")
     mistake(yours, expected / n, "These are shares; the task asks for counts.")
     same(yours, expected, dtype=False)
-    if operations.count > 5 * classes**2 + 50:
+    if steps[1] > steps[0] + n // 2:  # a loop over classes or cells is another matter
         raise Incorrect(
-            f"Your counts are right, but took {operations.count} operations for {n} images: there is a loop.",
-            "a number of operations that does not depend on the number of images",
+            "Your counts are right, but your code takes more steps the more images there are: there is a loop.",
+            "a number of steps that does not depend on the number of images",
             look="`for`: index with all labels at once",
         )
 
@@ -390,10 +521,37 @@ def confusion_matrix(answer: Any, new: Inputs) -> None:
 )
 def patches(answer: Any, new: Inputs) -> None:
     n, (rows, columns), size = new.size(2, 3), new.sizes(2, 2, 5), new.pick([2, 4])  # never 3, as the channels
-    images = new.rand(n, 3, rows * size, columns * size)
-    yours = tensor_from(answer, images, size)
-    six = images.reshape(n, 3, rows, size, columns, size)  # n, c, row, y, column, x
-    shape = (n, rows * columns, 3, size, size)
+    steps = []
+    # Bytes, as files bring them. The second images are larger, so that a loop shows, and have not three channels.
+    for images in (
+        new.images(n, 3, rows * size, columns * size),
+        new.images(n, 2 if size == 4 else 4, (columns + 8) * size, (rows + 8) * size),
+    ):
+        try:
+            with CountSteps() as counted:
+                yours = tensor_from(answer, images, size)
+            steps.append(counted.count)
+        except AnswerRaised as raised:
+            if "not implemented for 'Byte'" in str(raised.error):
+                raise Incorrect(
+                    "These images are uint8, and something in your code works with floats only.",
+                    "uint8 patches for uint8 images: cutting computes nothing",
+                    look="`unfold` of torch.nn.functional wants floats, the method `.unfold` of a tensor any dtype",
+                ) from None
+            raise
+        _right_patches(yours, images, size)
+    if steps[1] > steps[0] + 5:
+        raise Incorrect(
+            "Your patches are right, but your code takes more steps the more patches there are: there is a loop.",
+            "a handful of operations, however many patches there are",
+            look="`for`: reshape, permute, reshape cut all images at once",
+        )
+
+
+def _right_patches(yours: Any, images: torch.Tensor, size: int) -> None:
+    n, c, rows, columns = images.shape[0], images.shape[1], images.shape[2] // size, images.shape[3] // size
+    six = images.reshape(n, c, rows, size, columns, size)  # n, c, row, y, column, x
+    shape = (n, rows * columns, c, size, size)
     expected = six.permute(0, 2, 4, 1, 3, 5).reshape(shape)
     mistake(
         yours,
@@ -415,7 +573,7 @@ def patches(answer: Any, new: Inputs) -> None:
     )
     mistake(
         yours,
-        six.permute(0, 2, 4, 3, 5, 1).reshape(n, rows * columns, size, size, 3),
+        six.permute(0, 2, 4, 3, 5, 1).reshape(n, rows * columns, size, size, c),
         "The channels stand last; they should stand before the rows and columns of a patch.",
     )
     mistake(
@@ -435,6 +593,5 @@ def patches(answer: Any, new: Inputs) -> None:
         expected.flatten(2),
         "The pixels are right, but each patch is flat: give it back its shape (C, size, size).",
     )
-    same(
-        yours, expected, look="the first patch of an image is `image[:, :size, :size]`, the next one lies to its right"
-    )
+    look = "the first patch of an image is `image[:, :size, :size]`, the next one lies to its right"
+    same(yours, expected, look=when_only_values_differ(yours, expected, look))

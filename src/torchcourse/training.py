@@ -1,0 +1,154 @@
+"""Train and evaluate: the loop of chapter 02 with a name.
+
+Nothing is hidden here that the chapter does not write out first; with the same seeds both give the same weights, bit
+for bit. What a model does only while it learns (dropout, shifted copies of the images) belongs in a module that
+looks at `self.training`: `fit` and `evaluate` set that mode.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchcourse.errors import CourseError
+
+Batches = Iterable[tuple[Tensor, Tensor]]  # yields (images, labels); a DataLoader, or a list of batches
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a model is on some batches."""
+
+    loss: float  # mean over all images, in nats for cross-entropy
+    accuracy: float  # share of the images whose largest logit is the right class, 0 to 1
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one pass through the training set did. The training score is taken while the model changes."""
+
+    number: int  # 1 for the first
+    training: Score
+    validation: Score | None  # after the epoch, in eval mode
+    learning_rate: float  # of the first parameter group, when the epoch began
+    seconds: float  # of training and validation together
+
+    def __str__(self) -> str:
+        line = f"epoch {self.number}: training loss {self.training.loss:.4f}, accuracy {self.training.accuracy:.2%}"
+        if self.validation:
+            line += f" · validation loss {self.validation.loss:.4f}, accuracy {self.validation.accuracy:.2%}"
+        return f"{line} · {self.seconds:.1f} s"
+
+
+def fit(
+    model: nn.Module,
+    batches: Batches,
+    optimizer: torch.optim.Optimizer,
+    epochs: int = 1,
+    *,
+    validation: Batches | None = None,
+    prepare: Callable[[Tensor], Tensor] | None = None,
+    loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+    verbose: bool = True,
+) -> list[Epoch]:
+    """Train the model in place, on the device where its parameters are, and return the history, an `Epoch` for each.
+
+    batches: (images [B, ...] of any dtype, labels int64 [B]); shuffled by whoever made them.
+    optimizer: over the parameters of the model.
+    validation: batches for a score after each epoch; None means no such score.
+    prepare: images on the device -> input of the model; this is where uint8 becomes float and is normalized.
+    loss_fn: (logits [B, classes], labels [B]) -> mean loss of the batch, a scalar tensor.
+    scheduler: of the learning rate; moves on after every batch.
+    verbose: print one line for each epoch.
+    Raises CourseError when there is no batch.
+    """
+    device = device_of(model)
+    history = []
+    for number in range(1, epochs + 1):
+        start, learning_rate = time.perf_counter(), optimizer.param_groups[0]["lr"]
+        model.train()
+        total = _Total(device)
+        for images, labels in batches:
+            images, labels = _to(device, images, labels, prepare)
+            logits = model(images)
+            loss = loss_fn(logits, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if scheduler:
+                scheduler.step()
+            total.add(loss, logits, labels)
+        training = total.score()
+        score = evaluate(model, validation, prepare=prepare, loss_fn=loss_fn) if validation is not None else None
+        history.append(Epoch(number, training, score, learning_rate, time.perf_counter() - start))
+        if verbose:
+            print(history[-1], flush=True)
+    return history
+
+
+def evaluate(
+    model: nn.Module,
+    batches: Batches,
+    *,
+    prepare: Callable[[Tensor], Tensor] | None = None,
+    loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+) -> Score:
+    """Return loss and accuracy of the model over all batches; a short last batch counts by its images.
+
+    The arguments are those of `fit`. The model runs in eval mode and without gradients, and every part of it is
+    afterwards in the mode in which it was before.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    device = device_of(model)
+    total = _Total(device)
+    model.eval()
+    try:
+        with torch.no_grad():
+            for images, labels in batches:
+                images, labels = _to(device, images, labels, prepare)
+                logits = model(images)
+                total.add(loss_fn(logits, labels), logits, labels)
+    finally:
+        for module, training in modes:
+            module.training = training
+    return total.score()
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of the model's first parameter; the CPU for a model without any."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def _to(
+    device: torch.device, images: Tensor, labels: Tensor, prepare: Callable[[Tensor], Tensor] | None
+) -> tuple[Tensor, Tensor]:
+    """One batch on the device. Images travel as they are (uint8 is a quarter of float32) and are prepared there."""
+    images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+    return (prepare(images) if prepare else images), labels
+
+
+class _Total:
+    """Sums over batches. They stay on the device until `score`: reading a number makes the CPU wait for a GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.loss = torch.zeros((), device=device)
+        self.right = torch.zeros((), device=device, dtype=torch.int64)
+        self.images = 0
+
+    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        # A batch's loss is a mean: times its size it is a sum, and sums of short and long batches may be added.
+        self.loss += loss.detach() * len(labels)
+        self.right += (logits.detach().argmax(1) == labels).sum()
+        self.images += len(labels)
+
+    def score(self) -> Score:
+        if not self.images:
+            raise CourseError(
+                "There was no batch to learn from or to test on. Is the data set empty, "
+                "or smaller than one batch with drop_last=True, or are the batches a generator that was used up?"
+            )
+        return Score(self.loss.item() / self.images, self.right.item() / self.images)

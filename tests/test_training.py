@@ -1,0 +1,210 @@
+"""The loop: it does what chapter 02 writes out, counts by images, and leaves nothing behind."""
+
+import copy
+import gc
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from torchcourse import CourseError
+from torchcourse.data import ImageSet, loader
+from torchcourse.training import Epoch, Score, device_of, evaluate, fit
+
+
+def network(seed: int = 0, dropout: float = 0.0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 3)
+    )
+
+
+def images(n: int, seed: int = 0) -> ImageSet:
+    """A tiny set that can be learned: the class is the row that is bright."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(3, (n,), generator=generator)
+    pixels = torch.randint(100, (n, 1, 4, 4), generator=generator, dtype=torch.uint8)
+    pixels[torch.arange(n), 0, labels] += 150
+    return ImageSet(images=pixels, labels=labels, classes=("a", "b", "c"), name="tiny", origin="drawn")
+
+
+def scale(pixels: torch.Tensor) -> torch.Tensor:
+    return pixels.float() / 255
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def state(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_fit_equals_the_loop_written_out_bit_for_bit():
+    by_hand, model = network(), network()
+    optimizer = sgd(by_hand)
+    batches = loader(images(50), 16, shuffle=True, seed=3)
+    for _ in range(3):
+        by_hand.train()
+        for x, y in batches:
+            optimizer.zero_grad()
+            F.cross_entropy(by_hand(scale(x)), y).backward()
+            optimizer.step()
+
+    fit(
+        model, loader(images(50), 16, shuffle=True, seed=3), sgd(model), epochs=3, prepare=scale,
+        validation=loader(images(20, seed=1), 7), verbose=False,
+    )  # fmt: skip
+    assert equal(state(by_hand), state(model))
+
+
+def test_the_same_seeds_give_the_same_weights_and_others_do_not():
+    results = []
+    for seed in (0, 0, 1):
+        model = network(dropout=0.5)
+        torch.manual_seed(seed)
+        fit(model, loader(images(40), 8, shuffle=True, seed=seed), sgd(model), prepare=scale, verbose=False)
+        results.append(state(model))
+    assert equal(results[0], results[1])
+    assert not equal(results[0], results[2])
+
+
+def test_fit_learns():
+    model = network()
+    history = fit(
+        model, loader(images(300), 32, shuffle=True, seed=0), sgd(model), 5, prepare=scale,
+        validation=loader(images(100, seed=1), 30), verbose=False,
+    )  # fmt: skip
+    assert history[-1].validation.accuracy > 0.9
+    assert history[-1].training.loss < history[0].training.loss
+
+
+def test_evaluate_counts_images_and_not_batches():
+    model, data = network().eval(), images(21)
+    logits = model(scale(data.images))
+    loss = F.cross_entropy(logits, data.labels).item()
+    score = evaluate(model, loader(data, 20), prepare=scale)  # a batch of 20 and one of 1
+    assert score.loss == pytest.approx(loss, rel=1e-5)
+    assert score.accuracy == pytest.approx((logits.argmax(1) == data.labels).float().mean().item())
+    # The mean of the two batches' means is another number: without it this test could not fail.
+    means = [
+        F.cross_entropy(part, labels) for part, labels in zip(logits.split(20), data.labels.split(20), strict=True)
+    ]
+    assert abs(sum(means).item() / 2 - loss) > 1e-3
+
+
+def test_training_score_counts_images_and_not_batches():
+    model = network()
+    data = images(21)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    modeled = copy.deepcopy(model).train()
+    parts = [(modeled(scale(data.images[part])), data.labels[part]) for part in (slice(0, 19), slice(19, 21))]
+    expected = sum(F.cross_entropy(logits, labels, reduction="sum").item() for logits, labels in parts) / 21
+    history = fit(model, loader(data, 19), optimizer, prepare=scale, verbose=False)
+    assert history[0].training.loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_evaluate_uses_eval_mode_and_changes_nothing():
+    model = network(dropout=0.5)
+    model[2].eval()  # as in fine-tuning: one layer is frozen in eval mode, the rest is in train mode
+    before, modes = state(model), [module.training for module in model.modules()]
+    scores = {evaluate(model, loader(images(30), 10), prepare=scale) for _ in range(3)}
+    assert len(scores) == 1  # with dropout at work the three would differ
+    assert equal(before, state(model))  # batch norm's running statistics did not move
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_evaluate_restores_the_mode_when_the_model_raises():
+    model = network()
+    with pytest.raises(RuntimeError):
+        evaluate(model, [(torch.zeros(2, 1, 5, 5), torch.zeros(2, dtype=torch.int64))])
+    assert all(module.training for module in model.modules())
+
+
+def test_fit_trains_in_train_mode_in_every_epoch():
+    seen = []
+    model = network().eval()
+    model[4].register_forward_hook(
+        lambda module, inputs, output: seen.append((module.training, torch.is_grad_enabled()))
+    )
+    fit(model, loader(images(8), 8), sgd(model), 2, prepare=scale, validation=loader(images(8), 8), verbose=False)
+    assert seen == [(True, True), (False, False)] * 2
+
+
+def test_no_graph_is_kept():
+    alive = []
+
+    class Tag:  # hangs on a node of the graph and lives as long as it does
+        def __call__(self, gradient):
+            return None
+
+    class Watched(nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            if y.requires_grad:
+                tag = Tag()
+                y.register_hook(tag)
+                alive.append(weakref.ref(tag))
+            return y
+
+    model = nn.Sequential(nn.Flatten(), Watched(16, 3))
+    history = fit(
+        model, loader(images(20), 5), sgd(model), 2, prepare=scale, validation=loader(images(8), 8), verbose=False
+    )
+    gc.collect()
+    assert len(alive) == 8  # evaluation recorded nothing
+    assert not any(reference() for reference in alive)
+    assert all(type(epoch.training.loss) is float for epoch in history)
+
+
+def test_history_and_printed_lines(capsys):
+    model = network()
+    history = fit(model, loader(images(20), 5), sgd(model), 2, prepare=scale, validation=loader(images(8), 8))
+    lines = capsys.readouterr().out.splitlines()
+    assert [epoch.number for epoch in history] == [1, 2]
+    assert all(isinstance(epoch, Epoch) and isinstance(epoch.validation, Score) for epoch in history)
+    assert len(lines) == 2
+    assert "epoch 2" in lines[1]
+    assert "validation" in lines[1]
+    history = fit(model, loader(images(20), 5), sgd(model), prepare=scale, verbose=False)
+    assert history[0].validation is None
+    assert capsys.readouterr().out == ""
+
+
+def test_scheduler_moves_after_every_batch():
+    model = network()
+    optimizer = sgd(model)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    history = fit(model, loader(images(20), 5), optimizer, 2, prepare=scale, scheduler=scheduler, verbose=False)
+    assert [epoch.learning_rate for epoch in history] == pytest.approx([0.1, 0.1 / 5])
+
+
+def test_other_losses_and_plain_lists_of_batches():
+    model = nn.Linear(4, 2)
+    x, y = torch.randn(6, 4), torch.tensor([0, 1, 0, 1, 0, 1])
+
+    def squared(logits, labels):
+        return F.mse_loss(logits, F.one_hot(labels, 2).float())
+
+    score = evaluate(model, [(x[:4], y[:4]), (x[4:], y[4:])], loss_fn=squared)
+    assert score.loss == pytest.approx(squared(model(x), y).item(), rel=1e-5)
+
+
+def test_no_batches_is_said_in_a_sentence():
+    model = network()
+    with pytest.raises(CourseError, match="no batch"):
+        evaluate(model, [])
+    used_up = iter([(torch.zeros(4, 1, 4, 4), torch.zeros(4, dtype=torch.int64))])
+    with pytest.raises(CourseError, match="no batch"):
+        fit(model, used_up, sgd(model), 2, verbose=False)
+
+
+def test_device_of():
+    assert device_of(nn.Flatten()) == torch.device("cpu")
+    assert device_of(nn.Linear(2, 2, device="meta")) == torch.device("meta")
