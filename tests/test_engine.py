@@ -204,6 +204,12 @@ def test_class_answers():
     assert "`forward`" in evaluate("double", Half).text
 
 
+def test_dictionary_is_attempted_when_its_first_dots_are_replaced():
+    assert evaluate("double", {"a": ..., "b": ...}).outcome == "not attempted"
+    result = evaluate("double", {"a": 1, "b": ...})
+    assert result.outcome == "incorrect" and '"b" is still open' in result.text
+
+
 def test_stub_is_recognized_without_source():
     namespace = {}
     exec("def f(x):\n    'doc'\ndef g(x):\n    'doc'\n    return x\n", namespace)

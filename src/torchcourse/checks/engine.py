@@ -201,8 +201,12 @@ def attempted(answer: Any) -> Any:
     """The answer itself; raises NotAttempted while it is the stub."""
     if answer is ... or (isinstance(answer, (tuple, list)) and any(part is ... for part in answer)):
         raise NotAttempted
-    if isinstance(answer, dict) and any(value is ... for value in answer.values()):
-        raise NotAttempted
+    if isinstance(answer, dict):
+        still_open = [key for key, value in answer.items() if value is ...]
+        if still_open and len(still_open) == len(answer):
+            raise NotAttempted
+        if still_open:
+            raise Incorrect(f'"{still_open[0]}" is still open.', look="the dots: replace all of them")
     if inspect.isclass(answer):
         own = {name: value for name, value in vars(answer).items() if inspect.isfunction(value)}
         empty = [name for name, value in own.items() if is_stub(value)]

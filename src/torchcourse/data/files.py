@@ -49,6 +49,7 @@ class Source:
 
 
 def cache_file(name: str, split: str, root: Path) -> Path:
+    """Where the kit's cache of one split lies, whether it is there or not."""
     return root / name / f"{split}.safetensors"
 
 
