@@ -5,6 +5,7 @@ Each notebook is an xdist group of its own: with `--dist loadgroup` the workers 
 
 import os
 import re
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -83,17 +84,46 @@ def test_runs_without_data_and_network_on_drawn_images(chapter, kind, device, tm
     assert result.origin == "drawn"
 
 
+def alone(chapter: course.Chapter, folder: Path, answers: bool = False) -> Path:
+    """The lab in a folder with nothing else, as on Colab; with the answers of the solution if asked."""
+    lab = nbformat.read(course.ROOT / "labs" / f"{chapter.name}.ipynb", as_version=4)
+    if answers:
+        solution = nbformat.read(course.ROOT / "solutions" / f"{chapter.name}.ipynb", as_version=4)
+        sources = {cell.id: cell.source for cell in solution.cells if cell.id.startswith("answer-")}
+        for cell in lab.cells:
+            cell.source = sources.get(cell.id, cell.source)
+    path = folder / "alone" / f"{chapter.name}.ipynb"
+    path.parent.mkdir()
+    nbformat.write(lab, path)
+    return path
+
+
+def exercises(notebook: nbformat.NotebookNode) -> list[str]:
+    """The names of the exercises whose checks a notebook calls."""
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    return re.findall(r"""^check\(\s*["'](\w+)["']""", code, re.MULTILINE)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("chapter", "kind"), notebooks("lab"))
 def test_an_untouched_lab_runs_and_says_not_attempted(chapter, kind, device, tmp_path):
     executed = tmp_path / "executed.ipynb"
-    lab = course.ROOT / "labs" / f"{chapter.name}.ipynb"
+    result = run.run_notebook(alone(chapter, tmp_path), executed, chapter.name, kind, device, busy=BUSY)
+    assert not result.failures, "\n" + report.table([result])
+
+    notebook = nbformat.read(executed, as_version=4)
+    assert exercises(notebook), "a lab without exercises"
+    assert run.outcomes(notebook) == dict.fromkeys(exercises(notebook), "not attempted")
+    assert "Traceback (most recent call last)" not in str([cell.get("outputs") for cell in notebook.cells])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chapter", "kind"), notebooks("lab"))
+def test_a_lab_with_the_answers_turns_green(chapter, kind, device, tmp_path):
+    executed = tmp_path / "executed.ipynb"
+    lab = alone(chapter, tmp_path, answers=True)
     result = run.run_notebook(lab, executed, chapter.name, kind, device, busy=BUSY)
     assert not result.failures, "\n" + report.table([result])
 
     notebook = nbformat.read(executed, as_version=4)
-    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    exercises = re.findall(r"""^check\(\s*["'](\w+)["']""", code, re.MULTILINE)
-    assert exercises, "a lab without exercises"
-    assert run.outcomes(notebook) == dict.fromkeys(exercises, "not attempted")
-    assert "Traceback (most recent call last)" not in str([cell.get("outputs") for cell in notebook.cells])
+    assert run.outcomes(notebook) == dict.fromkeys(exercises(notebook), "correct")
