@@ -38,16 +38,11 @@ def one_thread_each(monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("chapter", "kind"), notebooks("lecture", "solution"))
-def test_runs_inside_its_budget_and_its_ranges(chapter, kind, device, tmp_path):
-    """No error, no warning, checks of a solution satisfied, below three times the budget, numbers in their ranges.
-
-    On a shared machine processor time is judged instead of wall time; see `tools.run.judge`.
-    """
-    result = run.run_notebook(
+def judged(chapter: course.Chapter, kind: str, device: str, folder: Path) -> run.Result:
+    """Execute a lecture or a solution where it stands, and compare it with its budget and ranges."""
+    return run.run_notebook(
         course.ROOT / course.KINDS[kind] / f"{chapter.name}.ipynb",
-        tmp_path / "executed.ipynb",
+        folder / "executed.ipynb",
         chapter.name,
         kind,
         device,
@@ -55,6 +50,16 @@ def test_runs_inside_its_budget_and_its_ranges(chapter, kind, device, tmp_path):
         chapter.ranges.get(kind),
         busy=BUSY,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chapter", "kind"), notebooks("lecture", "solution"))
+def test_runs_inside_its_budget_and_its_ranges(chapter, kind, device, tmp_path):
+    """No error, no warning, checks of a solution satisfied, below three times the budget, numbers in their ranges.
+
+    On a shared machine processor time is judged instead of wall time; see `tools.run.judge`.
+    """
+    result = judged(chapter, kind, device, tmp_path)
     assert not result.failures, "\n" + report.table([result])
 
 
@@ -70,16 +75,7 @@ def loads_data(chapter: course.Chapter, kind: str) -> bool:
 def test_runs_without_data_and_network_on_drawn_images(chapter, kind, device, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
-    result = run.run_notebook(
-        course.ROOT / course.KINDS[kind] / f"{chapter.name}.ipynb",
-        tmp_path / "executed.ipynb",
-        chapter.name,
-        kind,
-        device,
-        chapter.budget.get(kind),
-        chapter.ranges.get(kind),
-        busy=BUSY,
-    )
+    result = judged(chapter, kind, device, tmp_path)
     assert not result.failures, "\n" + report.table([result])
     assert result.origin == "drawn"
 
