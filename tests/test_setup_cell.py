@@ -89,6 +89,11 @@ def test_a_copy_of_the_course_around_the_notebook_is_found(python, tmp_path):
     assert f"torchcourse {torchcourse.__version__} · PyTorch {torch.__version__}" in shown, shown
 
 
+def test_a_folder_of_the_same_name_is_not_mistaken_for_the_package(python, tmp_path):
+    (tmp_path / "torchcourse").mkdir()  # what `git clone` leaves beside a notebook
+    assert "Missing here" in run_cell(python, tmp_path, TORCHCOURSE_SOURCE=REFUSED)
+
+
 def test_it_installs_the_package_and_leaves_everything_else_alone(python, wheel, tmp_path):
     before = versions(python)
     assert "torchcourse" not in before and "torch" in before and "torchvision" in before

@@ -18,7 +18,8 @@ class SetupStopped(Exception):
 
 def missing(*packages):
     importlib.invalidate_caches()
-    return [package for package in packages if importlib.util.find_spec(package) is None]
+    specs = {package: importlib.util.find_spec(package) for package in packages}
+    return [name for name, spec in specs.items() if not (spec and spec.origin)]  # a mere folder has no origin
 
 
 def install(*what):
