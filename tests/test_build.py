@@ -263,6 +263,26 @@ def test_checks_do_not_count_for_the_digest(root):
     assert "plots.py" in used and "engine.py" not in used
 
 
+def test_bare_code_has_no_words():
+    code = '''"""Module."""
+x = "# no comment"  # a comment
+def f(y):
+    """Two
+    lines."""
+
+    # more
+    return f"{y!r} {'q'}"
+def g():
+    """Only words."""
+'''
+    assert build.bare(code).splitlines() == [
+        'x = "# no comment"',
+        "def f(y):",
+        """    return f"{y!r} {'q'}\"""",
+        "def g():",
+    ]
+
+
 def test_named_figures_are_found():
     png = base64.b64encode(b"picture").decode()
     output = nbformat.v4.new_output("display_data", {"image/png": png}, metadata={"image/png": {"name": "strides"}})

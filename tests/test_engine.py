@@ -137,12 +137,15 @@ def test_random_state_and_gradient_mode_are_kept():
     def careless(x):
         torch.manual_seed(1)
         torch.set_grad_enabled(False)
+        torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(True)
         return 2 * x
 
     torch.manual_seed(5)
     before = torch.get_rng_state()
     assert evaluate("double", careless).correct
     assert torch.equal(before, torch.get_rng_state()) and torch.is_grad_enabled()
+    assert torch.get_default_dtype() == torch.float32 and not torch.are_deterministic_algorithms_enabled()
 
 
 def test_value_exercise():

@@ -125,7 +125,8 @@ def test_the_kernel_is_this_interpreter_whatever_the_notebook_names(tmp_path, ke
 
 def test_memory_of_children_counts_and_shared_pages_count_once(tmp_path):
     source = """
-import os, time
+import os, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside the kernel's threads
 block = bytearray(b"x") * (200 * 2**20)
 children = []
 for _ in range(3):

@@ -15,9 +15,11 @@ import ast
 import base64
 import copy
 import hashlib
+import io
 import re
 import sys
 import time
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -277,18 +279,22 @@ def imported(code: str) -> Iterator[str]:
 
 
 def bare(code: str) -> str:
-    """Code without comments and docstrings: better words are no reason to execute again."""
-    tree = ast.parse(code)
-    for node in ast.walk(tree):
+    """Code without comments, docstrings and empty lines: better words are no reason to execute again.
+
+    Cut out of the text, not printed from the syntax tree: that looks different in each version of Python.
+    """
+    lines = code.splitlines()
+    for node in ast.walk(ast.parse(code)):
         body = getattr(node, "body", None)
-        if (
-            isinstance(body, list)
-            and body
-            and isinstance(body[0], ast.Expr)
-            and isinstance(body[0].value, ast.Constant)
-        ):
-            body[:1] = [] if len(body) > 1 else [ast.Pass()]
-    return ast.unparse(tree)
+        first = body[0] if isinstance(body, list) and body else None
+        words = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        if words and not lines[first.lineno - 1][: first.col_offset].strip():  # and they begin their line
+            lines[first.lineno - 1 : first.end_lineno] = [""] * (first.end_lineno - first.lineno + 1)
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -56,6 +56,10 @@ def one_for_each_pair(w, x, y):
     return 2 * (w * x - y) * x
 
 
+def product_of_means(w, x, y):
+    return 2 * (w * x - y).mean() * x.mean()
+
+
 # accuracy ------------------------------------------------------------------------------------------------------------
 def argmax_mean_item(logits, labels):
     return (logits.argmax(dim=1) == labels).float().mean().item()
@@ -104,6 +108,14 @@ def for_each_image(logits, labels):
     return logits.argmax(1) == labels
 
 
+def every_pair(logits, labels):
+    return (logits.argmax(dim=1, keepdim=True) == labels).float().mean().item()
+
+
+def rounded(logits, labels):
+    return round(argmax_mean_item(logits, labels), 2)
+
+
 # split_indices -------------------------------------------------------------------------------------------------------
 def permutation_cut(n, fraction, seed):
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
@@ -112,7 +124,7 @@ def permutation_cut(n, fraction, seed):
 
 
 def with_random_split(n, fraction, seed):
-    k = round(n * fraction)
+    k = int(n * fraction)
     parts = torch.utils.data.random_split(range(n), [n - k, k], generator=torch.Generator().manual_seed(seed))
     return parts[0].indices, parts[1].indices
 
@@ -193,6 +205,35 @@ def only_one_part(n, fraction, seed):
     return permutation_cut(n, fraction, seed)[0]
 
 
+def turned(n, fraction, seed):
+    order = torch.arange(n).roll(seed)
+    k = int(n * fraction)
+    return order[k:], order[:k]
+
+
+def every_few(n, fraction, seed):
+    rest, chosen = torch.arange(n), torch.arange(seed % 4, n, int(1 / fraction))[: int(n * fraction)]
+    return rest[~torch.isin(rest, chosen)], chosen
+
+
+def rounded_to_nearest(n, fraction, seed):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    k = round(n * fraction)
+    return order[k:], order[:k]
+
+
+def training_rounded_down(n, fraction, seed):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    k = int(round(n * (1 - fraction), 6))
+    return order[:k], order[k:]
+
+
+def cut_from_the_end(n, fraction, seed):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    k = int(n * fraction)
+    return order[:-k], order[-k:]
+
+
 # train_step ----------------------------------------------------------------------------------------------------------
 def step_right(model, images, labels, optimizer):
     model.train()
@@ -219,6 +260,46 @@ def step_cleared_last(model, images, labels, optimizer):
     optimizer.step()
     model.zero_grad()
     return loss.detach().item()
+
+
+def step_cleared_before_and_after(model, images, labels, optimizer):
+    optimizer.zero_grad(set_to_none=False)
+    return step_cleared_last(model, images, labels, optimizer)
+
+
+def step_with_closure(model, images, labels, optimizer):
+    model.train()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), labels, reduction="sum") / len(labels)
+        loss.backward()
+        return loss
+
+    return optimizer.step(closure).item()
+
+
+def two_steps(model, images, labels, optimizer):
+    step_right(model, images, labels, optimizer)
+    return step_right(model, images, labels, optimizer)
+
+
+def steps_by_the_sum(model, images, labels, optimizer):
+    model.train()
+    loss = F.cross_entropy(model(images), labels, reduction="sum")
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def optimizer_of_its_own(model, images, labels, optimizer):
+    return step_right(model, images, labels, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def images_changed(model, images, labels, optimizer):
+    images -= images.mean()
+    return step_right(model, images, labels, optimizer)
 
 
 def step_with_autograd_grad(model, images, labels, optimizer):
@@ -467,6 +548,29 @@ def trains(model, batches):
     return loss
 
 
+def last_batch_left_out(model, batches):
+    return sums_divided_once(model, batches[:-1])
+
+
+def measured_with_softmax(model, batches):
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        shares = torch.cat([model(images) for images, _ in batches]).softmax(dim=1)
+    labels = torch.cat([labels for _, labels in batches])
+    model.train(was_training)
+    return F.cross_entropy(shares, labels).item(), (shares.argmax(1) == labels).float().mean().item()
+
+
+def batches_used_up(model, batches):
+    return sums_divided_once(model, [batches.pop(0) for _ in range(len(batches))])
+
+
+def gradients_left_off(model, batches):
+    torch.set_grad_enabled(False)
+    return sums_divided_once(model, batches)
+
+
 # repair_training -----------------------------------------------------------------------------------------------------
 def loop(zero="inner", softmax=False, mode="epoch", keep=lambda loss: loss.item(), graph=False, quiet=True):
     """A training function with the faults that are asked for."""
@@ -524,6 +628,27 @@ def losses_for_each_epoch(model, training_batches, validation_batches, optimizer
 
 def returns_losses_only(model, training_batches, validation_batches, optimizer, epochs):
     return loop()(model, training_batches, validation_batches, optimizer, epochs)[0]
+
+
+def count_runs_on(model, training_batches, validation_batches, optimizer, epochs):
+    losses, accuracies = loop()(model, training_batches, validation_batches, optimizer, epochs)
+    return losses, [sum(accuracies[: i + 1]) / (i + 1) for i in range(epochs)]
+
+
+def validated_on_the_training_batches(model, training_batches, validation_batches, optimizer, epochs):
+    return loop()(model, training_batches, training_batches, optimizer, epochs)
+
+
+def always_in_eval_mode(model, training_batches, validation_batches, optimizer, epochs):
+    model.train = lambda mode=True: model
+    model.eval = lambda: nn.Module.train(model, False)
+    model.eval()
+    return loop()(model, training_batches, validation_batches, optimizer, epochs)
+
+
+def lists_swapped(model, training_batches, validation_batches, optimizer, epochs):
+    losses, accuracies = loop()(model, training_batches, validation_batches, optimizer, epochs)
+    return accuracies, losses
 
 
 # momentum_step -------------------------------------------------------------------------------------------------------
@@ -613,11 +738,65 @@ def clears(parameters, velocities, learning_rate, momentum):
         p.grad = None
 
 
+def stops_at_none(parameters, velocities, learning_rate, momentum):
+    last = next((i for i, p in enumerate(parameters) if p.grad is None), len(parameters))
+    in_place(parameters[:last], velocities[:last], learning_rate, momentum)
+
+
+@torch.no_grad()
+def none_counts_as_zero(parameters, velocities, learning_rate, momentum):
+    for p, v in zip(parameters, velocities, strict=True):
+        v.mul_(momentum)
+        if p.grad is not None:
+            v.add_(p.grad)
+        p.sub_(learning_rate * v)
+
+
+@torch.no_grad()
+def new_tensors_in_the_list(parameters, velocities, learning_rate, momentum):
+    for i, v in enumerate(velocities):
+        if parameters[i].grad is not None:
+            v.mul_(momentum).add_(parameters[i].grad)
+            parameters[i] = parameters[i] - learning_rate * v
+
+
+def requires_grad_off(parameters, velocities, learning_rate, momentum):
+    for p, v in zip(parameters, velocities, strict=True):
+        if p.grad is not None:
+            p.requires_grad_(False)
+            v.mul_(momentum).add_(p.grad)
+            p -= learning_rate * v
+
+
+def changed(rule):
+    """A step in place with this rule for one parameter."""
+
+    @torch.no_grad()
+    def step(parameters, velocities, learning_rate, momentum):
+        for p, v in zip(parameters, velocities, strict=True):
+            if p.grad is not None:
+                rule(p, v, learning_rate, momentum)
+
+    return step
+
+
+momentum_on_the_gradient = changed(lambda p, v, rate, keep: p.sub_(rate * v.add_(p.grad).mul_(keep)))
+rate_forgotten = changed(lambda p, v, rate, keep: p.sub_(v.mul_(keep).add_(p.grad)))
+old_velocity = changed(lambda p, v, rate, keep: (p.sub_(rate * v), v.mul_(keep).add_(p.grad)))
+momentum_written_down = changed(lambda p, v, rate, keep: p.sub_(rate * v.mul_(0.9).add_(p.grad)))
+
+
 RIGHT = {
     "gradient_by_hand": [product_of_derivatives, by_autograd, python_number, double_precision],
     "accuracy": [argmax_mean_item, softmax_is_needless_but_right, with_numpy],
     "split_indices": [permutation_cut, with_random_split, with_numpy_generator, with_python],
-    "train_step": [step_right, step_cleared_first, step_cleared_last, step_with_autograd_grad],
+    "train_step": [
+        step_right,
+        step_cleared_first,
+        step_cleared_before_and_after,
+        step_with_closure,
+        step_with_autograd_grad,
+    ],
     "evaluate_model": [sums_divided_once, all_at_once, by_sums],
     "repair_training": [loop(), cleared_after_the_step],
     "momentum_step": [in_place, with_data_and_index, velocity_replaced_in_the_list],
@@ -630,6 +809,7 @@ WRONG = {
         (summed, "sum over the pairs"),
         (wrong_sign, "wrong way round"),
         (times_w, "multiplied by w"),
+        (product_of_means, "two means"),
         (the_loss, "the loss itself"),
         (one_for_each_pair, "one number for each pair"),
     ],
@@ -642,12 +822,19 @@ WRONG = {
         (by_logits, "number of logits"),
         (error_rate, "share of wrong"),
         (for_each_image, "one value for each image"),
+        (every_pair, "broadcast"),
+        (rounded, "not right"),
     ],
     "split_indices": [
         (global_seed, "torch's global random generator"),
         (global_numpy, "NumPy's global random generator"),
         (global_python, "Python's global random generator"),
         (not_shuffled, "nothing is shuffled"),
+        (turned, "nothing is shuffled"),
+        (every_few, "nothing is shuffled"),
+        (rounded_to_nearest, "rounded down"),
+        (training_rounded_down, "rounded down"),
+        (cut_from_the_end, "[-0:]"),
         (swapped, "other way round"),
         (drawn_twice, "both parts"),
         (with_replacement, "more than once"),
@@ -659,6 +846,11 @@ WRONG = {
     ],
     "train_step": [
         (no_zero_grad, "earlier batches"),
+        (step_cleared_last, "earlier batches"),
+        (two_steps, "more than one step"),
+        (steps_by_the_sum, "sum of the losses"),
+        (optimizer_of_its_own, "something else changed"),
+        (images_changed, "changed the batches"),
         (cleared_too_late, "between backward and step"),
         (cleared_too_late_by_the_model, "between backward and step"),
         (step_first, "before the backward pass"),
@@ -689,6 +881,10 @@ WRONG = {
         (as_tensors, ".item()"),
         (only_the_loss, "two numbers"),
         (trains, "must not train"),
+        (last_batch_left_out, "leaves out the last batch"),
+        (measured_with_softmax, "softmax"),
+        (batches_used_up, "changed the batches"),
+        (gradients_left_off, "leaves gradients switched off"),
     ],
     "repair_training": [
         (loop("outer", True, "once", lambda loss: loss, graph=True), "4 more faults"),
@@ -700,7 +896,11 @@ WRONG = {
         (loop(graph=True), "no_grad"),
         (loop(quiet=False), "train mode"),
         (loop(softmax=True, graph=True), "one more fault"),
-        (loop(zero="between"), "trained model"),
+        (loop(zero="between"), "between backward and step"),
+        (count_runs_on, "epochs before"),
+        (validated_on_the_training_batches, "never went through"),
+        (always_in_eval_mode, "the model trains in eval mode"),
+        (lists_swapped, "other way round"),
         (losses_for_each_epoch, "one for each batch"),
         (returns_losses_only, "two lists"),
     ],
@@ -713,5 +913,13 @@ WRONG = {
         (recorded, "in-place operation"),
         (no_skip, "nonetype"),
         (clears, "cleared the gradients"),
+        (stops_at_none, "behind one"),
+        (none_counts_as_zero, "whose grad is None"),
+        (new_tensors_in_the_list, "new tensors"),
+        (requires_grad_off, "requires_grad"),
+        (momentum_on_the_gradient, "multiplies the gradient"),
+        (rate_forgotten, "learning rate is missing"),
+        (old_velocity, "velocity from before"),
+        (momentum_written_down, "values differ"),
     ],
 }

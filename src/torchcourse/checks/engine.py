@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from torchcourse import device
 from torchcourse.checks.show import Result, render_progress, show, show_result
 
 TIME_LIMIT = 10.0  # seconds for one answer
@@ -294,8 +295,9 @@ def same(
     if not near.all():
         where = tuple(int(i) for i in (~near).nonzero()[0])
         place = f" at index {list(where)}" if where else ""
+        differ = f"has the right shape, but {int((~near).sum())} of {near.numel()} values differ"
         raise Incorrect(
-            f"{what} has the right shape, but {int((~near).sum())} of {near.numel()} values differ.",
+            f"{what} {differ if near.numel() > 1 else 'is not right'}.",
             f"{b[where].item():.5g}{place}",
             f"{a[where].item():.5g}{place}",
             look,
@@ -450,15 +452,25 @@ def _nearest(name: str, exercises: dict[str, Exercise]) -> str:
 
 @contextlib.contextmanager
 def _global_state_kept() -> Iterator[None]:
-    """Random generators and gradient mode are afterwards as they were, whatever the answer did."""
-    python, numpy, grad = random.getstate(), np.random.get_state(), torch.is_grad_enabled()
-    with torch.random.fork_rng():
+    """Random generators and global switches are afterwards as they were, whatever the answer did."""
+    python, numpy = random.getstate(), np.random.get_state()
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    strict, warn_only = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    kind = device.best().type
+    # Of an accelerator only the current device: for all of them fork_rng warns, and Apple's has no state by device.
+    devices = [torch.accelerator.current_device_index()] if kind in ("cuda", "xpu") else []
+    with torch.random.fork_rng(devices, device_type=kind if devices else "cuda"):
         try:
             yield
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
             torch.set_grad_enabled(grad)
+            torch.set_default_dtype(dtype)
+            torch.use_deterministic_algorithms(strict, warn_only=warn_only)
 
 
 @contextlib.contextmanager
@@ -493,7 +505,7 @@ def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
     return [
         frame
         for frame in _frames(error)
-        if not frame.filename.startswith((ours + os.sep, *(folder + os.sep for folder in libraries)))
+        if not frame.filename.startswith(("<frozen ", ours + os.sep, *(folder + os.sep for folder in libraries)))
     ]
 
 

@@ -76,6 +76,8 @@ def show(value: Any) -> str:
         return kind if value.numel() > 6 or not readable else f"{kind}: {value.detach().cpu().tolist()}"
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, torch.nn.Module):
+        return f"a model ({type(value).__name__})"
     if callable(value):
         return f"the function {getattr(value, '__name__', type(value).__name__)}"
     try:

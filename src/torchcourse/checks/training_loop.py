@@ -1,7 +1,9 @@
 """The exercises of chapter 02: a gradient by hand, and the pieces of a training loop."""
 
 import copy
+import itertools
 import random
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -11,6 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchcourse.checks.engine import AnswerRaised, Incorrect, Inputs, call, chapter, mistake, same
+
+# The first optimizer of a process imports much of PyTorch, which takes seconds on a slow machine.
+SLOW_START = 30.0
 
 exercise = chapter("02_training_loop")
 Batch = tuple[Tensor, Tensor]
@@ -118,6 +123,30 @@ def intact(model: nn.Module, reference: nn.Module) -> None:
         raise Incorrect("Your function took the model apart: layers or weights are missing or have other shapes.")
 
 
+def gradients_still_on() -> None:
+    """Raise Incorrect if the answer switched gradients off for everybody and left it so."""
+    if not torch.is_grad_enabled():
+        raise Incorrect(
+            "Your function leaves gradients switched off: no `backward()` after it would work.",
+            "gradients switched on after the call",
+            "switched off",
+            "`with torch.no_grad():` switches them back on by itself, `torch.set_grad_enabled(False)` does not",
+        )
+
+
+def untouched(batches: Sequence[Batch], before: Sequence[Batch]) -> None:
+    """Raise Incorrect unless the batches are what they were."""
+    if len(batches) != len(before) or not all(
+        torch.equal(a, b) for now, then in zip(batches, before, strict=True) for a, b in zip(now, then, strict=True)
+    ):
+        raise Incorrect(
+            "Your function changed the batches that it got: whoever uses them next has lost them.",
+            "the batches as they were",
+            "other ones after the call",
+            "what works in place: `pop`, `-=`, methods that end in an underscore",
+        )
+
+
 def close(a: float, b: float) -> bool:
     return abs(a - b) <= 1e-5 + 1e-4 * abs(b)
 
@@ -174,6 +203,10 @@ def gradient_by_hand(answer: Any, new: Inputs) -> None:
         mistake(
             yours, -expected, "The sign is the wrong way round: the error is prediction minus target, w·x − y.", look
         )
+        text = (
+            "You multiplied two means. The mean of a product is something else: multiply for each pair, then average."
+        )
+        mistake(yours, 2 * error.mean() * x.mean(), text, look)
         mistake(yours, error.square().mean(), "This is the loss itself. Wanted is how it changes with w.", look)
         same(yours, expected, "Your gradient", dtype=False, look=look)
 
@@ -194,7 +227,8 @@ def gradient_by_hand(answer: Any, new: Inputs) -> None:
 def accuracy(answer: Any, new: Inputs) -> None:
     # First as many images as classes: there, mixing up the two axes gives a wrong number instead of an error.
     square = new.size(7, 12)
-    for n, classes in ((square, square), tuple(new.sizes(2, 13, 40))):
+    # Then a prime number of images: no share of them is a round number, so that a rounded answer shows.
+    for n, classes in ((square, square), (new.pick((17, 19, 23, 29, 31)), new.size(32, 40))):
         logits, labels, right = _some_right(new, n, classes)
         yours = call(answer, logits, labels)
         if isinstance(yours, Tensor) and yours.shape == (n,):
@@ -204,6 +238,9 @@ def accuracy(answer: Any, new: Inputs) -> None:
         slip(yours, share, 1 - share, "This is the share of wrong answers; the accuracy is that of right ones.")
         slip(yours, share, right, "This is the number of right answers: divide it by the number of images.")
         slip(yours, share, 100 * share, "This is the accuracy in percent; wanted is a share from 0 to 1.")
+        all_pairs = (logits.argmax(1, keepdim=True) == labels).double().mean().item()
+        text = "You compared every prediction with every label: the shapes [N, 1] and [N] broadcast to [N, N]."
+        slip(yours, share, all_pairs, text, "argmax without `keepdim`")
         if classes == n:
             by_column = (logits.argmax(0) == labels).double().mean().item()
             text = "You took the argmax over the images, for each class. Wanted is the best class for each image."
@@ -220,10 +257,14 @@ def _some_right(new: Inputs, n: int, classes: int) -> tuple[Tensor, Tensor, int]
     while True:
         logits, labels, right = new.randn(n, classes), new.ints(0, classes, (n,)), new.size(2, n - 2)
         logits[torch.arange(n), labels] = logits.max() + 1
-        logits[torch.arange(right, n), labels[right:]] = logits.min() - 1
+        wrong = logits[right:]  # a view: the label's logit becomes the mean of the others, neither largest nor smallest
+        own = labels[right:, None]
+        wrong.scatter_(1, own, (wrong.sum(1, keepdim=True) - wrong.gather(1, own)) / (classes - 1))
         order = new.permutation(n)
-        logits, labels = logits[order], labels[order]
-        if n != classes or (logits.argmax(0) == labels).sum() != right:
+        logits, labels = logits[order] / 5 - 1, labels[order]  # no probability reaches one half, nor most logits zero
+        by_column = (logits.argmax(0) == labels).sum() if n == classes else -1
+        of_a_pair = (logits.argmax(1, keepdim=True) == labels).sum() / n
+        if by_column not in (0, right, n - right, of_a_pair):  # each mistake gives a number of its own
             return logits, labels, right
 
 
@@ -279,11 +320,20 @@ def split_indices(answer: Any, new: Inputs) -> None:
         )
     if abs(len(validation) - wanted) > 1:
         raise Incorrect("The validation part has the wrong size.", f"{wanted} of {n}", f"{len(validation)} of {n}")
-    if sorted(validation) in (list(range(len(validation))), list(range(n - len(validation), n))):
+    row = sorted(validation)
+    steps = [(b - a) % n for a, b in itertools.pairwise([*row, row[0]])]
+    if steps.count(1) >= len(row) - 1:  # a block, perhaps from the middle or around the end
         raise Incorrect(
             "Nothing is shuffled: the validation part is a block. In a file sorted by class that would be one class.",
             "a random choice",
-            f"the indices {min(validation)} to {max(validation)}",
+            f"the indices {row[steps.index(max(steps)) - len(row) + 1]} to {row[steps.index(max(steps))]}",
+            "`torch.randperm`",
+        )
+    if len(set(steps[:-1])) == 1:
+        raise Incorrect(
+            f"Nothing is shuffled: the validation part is every {steps[0]}th index.",
+            "a random choice",
+            f"the indices {row[0]}, {row[1]}, {row[2]}, …",
             "`torch.randperm`",
         )
     if moved:
@@ -297,6 +347,26 @@ def split_indices(answer: Any, new: Inputs) -> None:
         raise Incorrect("A second call with the same seed gives another split.", look="is the seed used?")
     if _two_index_rows(call(answer, n, fraction, seed + 1)) == (training, validation):
         raise Incorrect("Another seed gives the same split.", look="a number in the place of `seed`?")
+    _size_of_the_parts(answer, new, seed)
+
+
+def _size_of_the_parts(answer: Any, new: Inputs, seed: int) -> None:
+    """The lengths where n * fraction is no whole number, and where the validation part is empty."""
+    share = new.pick((0.13, 0.17, 0.23, 0.3, 0.35))
+    uneven = next(n for n in range(new.size(101, 300), 500) if 0.6 < n * share % 1 < 0.95)
+    for n, fraction in ((uneven, share), (new.size(5, 9), 0.1)):
+        with warnings.catch_warnings(action="ignore"):  # random_split warns of an empty part
+            training, validation = _two_index_rows(call(answer, n, fraction, seed))
+        k = int(n * fraction)
+        if (len(training), len(validation)) != (n - k, k):
+            raise Incorrect(
+                f"The parts have the wrong size for n = {n} and fraction = {fraction}.",
+                f"{n - k} and {k} indices",
+                f"{len(training)} and {len(validation)} indices",
+                "k is `int(n * fraction)`, always rounded down"
+                if k
+                else "k is 0 here, and `[-0:]` is the same as `[0:]`",
+            )
 
 
 def _two_index_rows(result: Any) -> tuple[list[int], list[int]]:
@@ -311,6 +381,8 @@ def _two_index_rows(result: Any) -> tuple[list[int], list[int]]:
             tensor = torch.as_tensor(np.asarray(row) if isinstance(row, (range, np.ndarray)) else row)
         except Exception:
             tensor = torch.zeros(())
+        if tensor.shape == (0,):  # an empty list makes a float tensor
+            tensor = tensor.long()
         if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
             raise Incorrect("Indices are expected in a row.", "an int64 tensor with one axis", row)
         rows.append(tensor.tolist())
@@ -319,6 +391,7 @@ def _two_index_rows(result: Any) -> tuple[list[int], list[int]]:
 
 @exercise(
     "train_step",
+    seconds=SLOW_START,
     title="One step of training",
     minutes=7,
     difficulty=3,
@@ -346,14 +419,18 @@ def train_step(answer: Any, new: Inputs) -> None:
 
     watched = WatchedSGD(model, lr)
     model.eval()  # as an evaluation in between may have left it
+    for parameter in model.parameters():  # old gradients, as somebody's backward before may have left them
+        parameter.grad = new.randn(*parameter.shape)
+    given = copy.deepcopy(batches)
     try:
-        yours = [call(answer, model, *pair, watched, may_change=True) for pair in copy.deepcopy(batches)]
+        yours = [call(answer, model, *pair, watched, may_change=True) for pair in given]
     except AnswerRaised as raised:
         # A step between the prediction and its backward changes weights that backward needs: PyTorch notices.
         if "step" in watched.events and "modified by an inplace operation" in str(raised):
             _step_came_first("the step changed weights that `backward()` still needed, and PyTorch noticed")
         raise
     intact(model, start)
+    untouched(given, batches)
     if not torch.allclose(weights(model), weights(right), rtol=1e-4, atol=1e-5):
         _diagnose_step(watched.events, model, start, batches, lr)
         same(
@@ -384,7 +461,11 @@ def _diagnose_step(events: list[str], model: nn.Module, start: nn.Module, batche
     if "backward" not in happened:
         raise Incorrect("No gradient was ever computed.", "`loss.backward()` in each step", order)
     if "step" not in happened:
-        raise Incorrect("The optimizer never took a step: the weights are what they were.", "`optimizer.step()`", order)
+        if torch.equal(weights(model), weights(start)):
+            text = "The optimizer never took a step: the weights are what they were."
+        else:
+            text = "The optimizer that came in never took a step: something else changed the weights."
+        raise Incorrect(text, "`optimizer.step()`", order)
     if happened.index("step") < happened.index("backward"):
         _step_came_first(order)
     if "zero_grad" in happened[happened.index("backward") : happened.index("step")] or torch.equal(
@@ -402,17 +483,35 @@ def _diagnose_step(events: list[str], model: nn.Module, start: nn.Module, batche
             "`optimizer.zero_grad()` before each backward",
             order,
         )
-    wrong = copy.deepcopy(start)
-    optimizer = torch.optim.SGD(wrong.parameters(), lr=lr)
-    for images, labels in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(wrong(images).softmax(1), labels).backward()
-        optimizer.step()
+    if happened.count("step") > len(batches):
+        raise Incorrect(
+            "Your function takes more than one step for a batch.",
+            f"{len(batches)} steps for {len(batches)} batches",
+            f"{happened.count('step')} steps",
+            "`optimizer.step()`",
+        )
+
+    def trained(measure: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """The weights after the same steps with another loss."""
+        wrong = copy.deepcopy(start)
+        optimizer = torch.optim.SGD(wrong.parameters(), lr=lr)
+        for images, labels in batches:
+            optimizer.zero_grad()
+            measure(wrong(images), labels).backward()
+            optimizer.step()
+        return weights(wrong)
+
     mistake(
         weights(model),
-        weights(wrong),
+        trained(lambda logits, labels: F.cross_entropy(logits.softmax(1), labels)),
         "There is a softmax before the cross-entropy, which has one inside: the model learns, but slowly.",
         "give the logits to `F.cross_entropy` as they are",
+    )
+    mistake(
+        weights(model),
+        trained(lambda logits, labels: F.cross_entropy(logits, labels, reduction="sum")),
+        "Your steps use the sum of the losses: they are as many times too long as the batch has images.",
+        "the mean, which `F.cross_entropy` takes by itself",
     )
 
 
@@ -436,6 +535,7 @@ def _without_repeats(events: Iterable[str]) -> list[str]:
 
 @exercise(
     "evaluate_model",
+    seconds=SLOW_START,
     title="How good is it?",
     minutes=8,
     difficulty=3,
@@ -470,8 +570,11 @@ def evaluate_model(answer: Any, new: Inputs) -> None:
 
     before = copy.deepcopy(model.state_dict())
     model.train()
-    yours = call(answer, model, copy.deepcopy(batches), may_change=True)
+    given = copy.deepcopy(batches)
+    yours = call(answer, model, given, may_change=True)
+    gradients_still_on()
     intact(model, right)
+    untouched(given, batches)
     seen = model[1].seen
     if any(training for _, training, _ in seen):
         raise Incorrect(
@@ -498,6 +601,14 @@ def evaluate_model(answer: Any, new: Inputs) -> None:
         raise Incorrect("The two numbers are the other way round.", "(loss, accuracy)", "(accuracy, loss)")
     means = "This is the mean of the batches' means: the short last batch counts as much as a full one."
     slip(got_loss, loss, sum(losses) / len(losses), f"Your loss is off. {means}", "weight each batch by `len(labels)`")
+    without_last = sum(x * n for x, n in zip(losses[:-1], sizes[:-1], strict=True)) / sum(sizes[:-1])
+    slip(got_loss, loss, without_last, "Your loss leaves out the last batch, the short one.", "the end of the loop")
+    softened = sum(
+        F.cross_entropy(out.softmax(1), labels, reduction="sum").item()
+        for out, (_, labels) in zip(logits, batches, strict=True)
+    )
+    text = "There is a softmax before the cross-entropy, which has one inside."
+    slip(got_loss, loss, softened / total, text, "give the logits to `F.cross_entropy` as they are")
     slip(got_loss, loss, losses[-1], "Your loss is that of the last batch alone.", "add up inside the loop")
     slip(got_loss, loss, losses[0], "Your loss is that of the first batch alone.", "a `return` inside the loop?")
     slip(
@@ -525,6 +636,7 @@ def evaluate_model(answer: Any, new: Inputs) -> None:
 
 @exercise(
     "repair_training",
+    seconds=SLOW_START,
     title="Repair a loop",
     minutes=8,
     difficulty=4,
@@ -539,25 +651,36 @@ def evaluate_model(answer: Any, new: Inputs) -> None:
     ),
 )
 def repair_training(answer: Any, new: Inputs) -> None:
-    (height, width), classes, lr, epochs = new.sizes(2, 3, 5), new.size(3, 5), 0.1, new.size(2, 3)
-    model = network(new, height * width, classes, norm=True)
+    (height, width), classes, lr, epochs = new.sizes(2, 3, 5), new.size(3, 5), 0.3, new.size(2, 3)
     small, large = new.size(8, 11), new.size(12, 15)  # tells a training batch from a validation batch
-    training = [batch(new, large, height, width, classes) for _ in range(new.size(2, 3))]
-    validation = [batch(new, small, height, width, classes) for _ in range(2)]
-    right = copy.deepcopy(model)
-    losses, accuracies = _train_well(right, training, validation, lr, epochs)
+    accuracies = [0.0]
+    while accuracies[0] == accuracies[-1] or accuracies[0] == accuracies[1]:  # a count that runs on would not show
+        model = network(new, height * width, classes, norm=True)
+        training = [batch(new, large, height, width, classes) for _ in range(new.size(2, 3))]
+        validation = [batch(new, small, height, width, classes) for _ in range(2)]
+        right = copy.deepcopy(model)
+        losses, accuracies = _train_well(right, training, validation, lr, epochs)
     with torch.no_grad():
         soft = F.cross_entropy(copy.deepcopy(model).train()(training[0][0]).softmax(1), training[0][1]).item()
 
     watched = WatchedSGD(model, lr)
     yours = call(answer, model, *copy.deepcopy((training, validation)), watched, epochs, may_change=True)
+    gradients_still_on()
     intact(model, right)
     if not isinstance(yours, (tuple, list)) or len(yours) != 2 or not all(isinstance(x, (tuple, list)) for x in yours):
         raise Incorrect("Your function does not return two lists.", "(losses, accuracies)", yours, "`return`")
+    if (len(yours[0]), len(yours[1])) == (len(accuracies), len(losses)):
+        raise Incorrect("The two lists are the other way round.", "(losses, accuracies)", "(accuracies, losses)")
     for row, wanted, name in ((yours[0], losses, "losses, one for each batch"), (yours[1], accuracies, "accuracies")):
         if len(row) != len(wanted):
             raise Incorrect(f"The list has the wrong length: {name}.", f"{len(wanted)} values", f"{len(row)} values")
 
+    got = [plain_number(value) for value in yours[1]]
+    if None not in got and not all(map(close, got, accuracies)) and all(size == large for size, _, _ in model[1].seen):
+        raise Incorrect(
+            "The validation batches never went through the model: your accuracy is that of images it learned from.",
+            look="the second loop over batches",
+        )
     faults = _faults(yours[0], watched.events, model[1].seen, small, large, soft)
     if faults:
         problem, expected, look = faults[0]
@@ -565,12 +688,22 @@ def repair_training(answer: Any, new: Inputs) -> None:
             len(faults), f" After this one, {len(faults) - 1} more faults remain."
         )
         raise Incorrect(problem + rest, expected, look=look)
+    events = watched.events
+    if ("backward", "zero_grad", "step") in zip(events, events[1:], events[2:], strict=False):
+        raise Incorrect(
+            "The gradients are cleared between backward and step: nothing is left for the step to use.",
+            "zero_grad → backward → step",
+            look="the place of `optimizer.zero_grad()`",
+        )
     same(
         weights(model),
         weights(right),
         "The trained model (all its weights in one row)",
         look="for each batch: logits, loss, zero_grad, backward, step",
     )
+    running = [sum(accuracies[: i + 1]) / (i + 1) for i in range(epochs)]
+    text = "From the second epoch on your accuracy still counts the validation of the epochs before."
+    mistake(got, running, text, "`right, count = 0, 0` belongs in the loop over the epochs")
     for got, wanted, what in (
         *((a, b, "A loss") for a, b in zip(yours[0], losses, strict=True)),
         *((a, b, "An accuracy") for a, b in zip(yours[1], accuracies, strict=True)),
@@ -603,8 +736,11 @@ def _faults(
 ) -> list[tuple[str, str, str]]:
     """The faults that are still in the loop: (what is wrong, what was expected, where to look)."""
     found = []
-    if any(size == large and not training for size, training, _ in seen):
+    modes = [training for size, training, gradients in seen if size == large and gradients]
+    if not all(modes):
         text = "From the second epoch on the model trains in eval mode: nobody switches back after the validation."
+        if not modes[0]:
+            text = "The model trains in eval mode: dropout and batch norm do not train."
         found.append((text, "train mode for every training batch", "`model.train()` at the start of each epoch"))
     if "summed" in events:
         text = "The gradients of all batches add up: they are never cleared between two steps."
@@ -629,6 +765,7 @@ def _faults(
 
 @exercise(
     "momentum_step",
+    seconds=SLOW_START,
     title="Stretch: momentum",
     minutes=10,
     difficulty=4,
@@ -642,11 +779,14 @@ def _faults(
     ),
 )
 def momentum_step(answer: Any, new: Inputs) -> None:
-    shapes = [tuple(new.sizes(2, 2, 5)), (new.size(2, 6),), (new.size(2, 6),)]
-    momentum = new.pick((0.5, 0.8, 0.9))
+    shapes = [tuple(new.sizes(2, 2, 5)), (new.size(2, 6),), (new.size(2, 6),), (new.size(2, 6),)]
+    momentum = new.pick((0.6, 0.7, 0.8))  # not 0.9, which one would write down, nor 0.5, where 1 − momentum is the same
     rates = [0.5, 0.1, 0.3]  # a rate that changes tells where in the formula it stands
     start = [new.randn(*shape) for shape in shapes]
-    gradients = [[new.randn(*shape) for shape in shapes[:2]] + [None] for _ in rates]  # the last one is frozen
+    gradients: list[list[Tensor | None]] = [[new.randn(*shape) for shape in shapes] for _ in rates]
+    for row in gradients:
+        row[1] = None  # frozen, with others behind it
+    gradients[-1][2] = None  # had gradients and gets none in the last step
 
     def after(step: Callable[[list[nn.Parameter], list[Tensor], float], Any]) -> tuple[list[Tensor], list[Tensor]]:
         """Parameters and velocities after the steps."""
@@ -655,7 +795,20 @@ def momentum_step(answer: Any, new: Inputs) -> None:
         for rate, row in zip(rates, gradients, strict=True):
             for parameter, gradient in zip(parameters, row, strict=True):
                 parameter.grad = None if gradient is None else gradient.clone()
+            own = list(parameters)
             step(parameters, velocities, rate)
+            if len(own) == len(parameters) and any(a is not b for a, b in zip(own, parameters, strict=True)):
+                raise Incorrect(
+                    "You put new tensors into the list of parameters: the model still has the old ones, unchanged.",
+                    "the same parameters with new values",
+                    look="methods that work in place: `p.sub_(...)`, `p -= ...`",
+                )
+            if not all(parameter.requires_grad for parameter in parameters):
+                raise Incorrect(
+                    "Your step switched off `requires_grad`: these parameters would never get a gradient again.",
+                    look="`with torch.no_grad():` instead",
+                )
+            gradients_still_on()
             for kept in (parameters, velocities):
                 if [value.shape if isinstance(value, Tensor) else None for value in kept] != [v.shape for v in start]:
                     raise Incorrect(
@@ -689,15 +842,25 @@ def momentum_step(answer: Any, new: Inputs) -> None:
     parameters, velocities = after(
         lambda p, v, rate: call(answer, p, v, rate, momentum, may_change=True, may_return_none=True)
     )
-    yours = torch.cat([p.flatten() for p in parameters[:2]])
+    yours = torch.cat([parameters[0].flatten(), parameters[3]])
 
     def known(step: Callable) -> Tensor:
-        return torch.cat([p.flatten() for p in after(step)[0][:2]])
+        result = after(step)[0]
+        return torch.cat([result[0].flatten(), result[3]])
+
+    def old_velocity(parameters: list[nn.Parameter], velocities: list[Tensor], rate: float) -> None:
+        for p, v in zip(parameters, velocities, strict=True):
+            if p.grad is not None:
+                p.data.sub_(rate * v)
+                v.mul_(momentum).add_(p.grad)
+
+    def without_rate(parameters: list[nn.Parameter], velocities: list[Tensor], rate: float) -> None:
+        variant(momentum, 1)(parameters, velocities, 1.0)
 
     look = "v ← momentum · v + gradient, then p ← p − learning rate · v"
     mistake(
         yours,
-        torch.cat([value.flatten() for value in start[:2]]),
+        torch.cat([start[0].flatten(), start[3]]),
         "The parameters are what they were: `p = p - …` gives a new tensor the name p and changes nothing.",
         "methods that work in place: `p.sub_(...)`, `p -= ...`",
     )
@@ -707,10 +870,28 @@ def momentum_step(answer: Any, new: Inputs) -> None:
     text = "The learning rate stands inside the velocity. That is the same only as long as the rate does not change."
     mistake(yours, known(variant(momentum, 1, inside=True)), text, look)
     mistake(yours, known(variant(momentum, -1)), "Your step goes uphill: subtract the velocity, do not add it.", look)
-    same(yours, known(reference), "The parameters after three of your steps (all in one row)", look=look)
-    same(parameters[2], start[2], "The parameter whose grad is None", look="skip it")
-    buffers = [optimizer[0].state[p]["momentum_buffer"] for p in optimizer[0].param_groups[0]["params"][:2]]
-    for velocity, buffer in zip(velocities[:2], buffers, strict=True):
+    text = "The momentum multiplies the gradient too: it belongs to the old velocity alone."
+    mistake(yours, known(variant(momentum, momentum)), text, look)
+    mistake(yours, known(without_rate), "The learning rate is missing: the step is learning rate · velocity.", look)
+    text = "Your step uses the velocity from before: first the velocity takes in the gradient, then comes the step."
+    mistake(yours, known(old_velocity), text, look)
+    behind = "A parameter behind one whose grad is None stood still: skip that one, and go on with the others."
+    mistake(parameters[3], start[3], behind, "`continue`, not `break` or `return`")
+    right = after(reference)[0]
+    expected = torch.cat([right[0].flatten(), right[3]])
+    same(yours, expected, "The row of all parameters after three of your steps", look=look)
+    for i in (1, 2):
         same(
-            velocity, buffer, "A velocity after three of your steps", look="kept from step to step: change it in place"
+            parameters[i],
+            right[i],
+            "The parameter whose grad is None",
+            look="skip it: its old velocity must not move it",
+        )
+    for i in (0, 3):
+        buffer = optimizer[0].state[optimizer[0].param_groups[0]["params"][i]]["momentum_buffer"]
+        same(
+            velocities[i],
+            buffer,
+            "A velocity after three of your steps",
+            look="kept from step to step: change it in place",
         )
