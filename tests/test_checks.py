@@ -16,6 +16,8 @@ another folder may leave out exercises; the one in tests/answers may not.
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -202,3 +204,15 @@ def test_global_random_state_is_left_alone(name, own):
     before = torch.get_rng_state()
     evaluate(name, own[EXERCISES[name].chapter].RIGHT[name][0])
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_loop_is_found_at_the_first_check_of_a_process():
+    """There the libraries' own imports run as well, and must not hide the steps of the answer."""
+    code = """
+import math, torch
+from torchcourse.checks import evaluate
+loop = lambda a, b: torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])
+print(evaluate("pairwise_distances", loop).text)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "there is a loop" in done.stdout, done.stdout + done.stderr

@@ -16,6 +16,7 @@ import contextlib
 import copy
 import difflib
 import dis
+import functools
 import importlib
 import inspect
 import linecache
@@ -499,14 +500,16 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
     """The frames of the student's own code: not ours, and not those of installed libraries."""
+    return [frame for frame in _frames(error) if is_students(frame.filename)]
+
+
+@functools.cache
+def is_students(filename: str) -> bool:
+    """Tell whether a file (or a notebook's cell) is the student's: not ours, not an installed library, not Python's."""
     ours = os.path.dirname(os.path.dirname(__file__))
-    libraries = {os.path.dirname(os.path.dirname(os.path.abspath(m.__file__))) for m in (torch, np)}
-    libraries.add(os.path.dirname(os.path.abspath(contextlib.__file__)))
-    return [
-        frame
-        for frame in _frames(error)
-        if not frame.filename.startswith(("<frozen ", ours + os.sep, *(folder + os.sep for folder in libraries)))
-    ]
+    installed = (os.path.dirname(os.path.dirname(os.path.abspath(module.__file__))) for module in (torch, np))
+    python = os.path.dirname(os.path.abspath(contextlib.__file__))
+    return not filename.startswith(("<frozen ", *(folder + os.sep for folder in (ours, *installed, python))))
 
 
 def _raised_by_hand(error: BaseException) -> bool:
