@@ -471,7 +471,7 @@ def confusion_matrix(answer: Any, new: Inputs) -> None:
     predicted = torch.where(new.rand(n) < 0.6, labels, (labels + new.ints(0, 2, (n,))) % (classes - 1))
     expected = torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
     steps = []
-    for part in (few, n):  # few first: what is imported at the first call is no loop
+    for part in (few, n):
         try:
             yours, count = counted(answer, labels[:part], predicted[:part], classes)
             steps.append(count)
