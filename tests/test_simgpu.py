@@ -1,0 +1,825 @@
+"""The practice GPU is compared with the CPU operation by operation, and with a real GPU where there is one."""
+
+import copy
+import gc
+import io
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from torchcourse import CourseError, device, models, simgpu
+
+REAL = torch.accelerator.current_accelerator(check_available=True)
+REAL = None if REAL is not None and REAL.type == "simgpu" else REAL  # another test file switched the practice GPU on
+
+
+def hidden() -> dict[str, str]:
+    """The environment of a process that does not see the GPU of this machine: there the practice GPU can be tested."""
+    return os.environ | {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ZE_AFFINITY_MASK": ""}
+
+
+if REAL is not None:
+
+    def test_this_file_where_the_real_gpu_is_hidden():
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", __file__]
+        done = subprocess.run(command, env=hidden(), capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def gpu() -> torch.device:
+    if REAL is not None:
+        pytest.skip("runs in a process that does not see the real GPU: test_this_file_where_the_real_gpu_is_hidden")
+    return simgpu.enable()
+
+
+# ---------------------------------------- every operation, against the CPU
+
+X = (4, 3, 8, 8)
+
+
+def images(*shape: int) -> torch.Tensor:
+    return torch.randn(shape or X)
+
+
+def one_hot_like(x: torch.Tensor) -> torch.Tensor:
+    return F.one_hot(torch.arange(4, device=x.device) % 3, 3)
+
+
+# name -> (makes the inputs on the CPU, what to compute). Inputs of floating type get gradients.
+OPS: dict[str, tuple[Callable[[], tuple], Callable]] = {
+    "add": (lambda: (images(), images()), lambda a, b: a + b),
+    "add number": (lambda: (images(),), lambda a: 2 + a * 3 - 1),
+    "broadcast": (lambda: (images(4, 1), images(3)), lambda a, b: a * b),
+    "divide": (lambda: (images(), images()), lambda a, b: (a / (b + 10), a.detach() // 0.25, a % 0.3, a.remainder(b))),
+    "power": (lambda: (images(),), lambda a: a**2 + a.abs() ** 0.5),
+    "exp log sqrt": (lambda: (images(),), lambda a: (a.exp() + 1).log().sqrt()),
+    "compare": (lambda: (images(), images()), lambda a, b: (a > b, a == a, a.le(0), torch.isnan(a))),
+    "logic": (lambda: (images(), images()), lambda a, b: (a > 0) & (b > 0) | ~(a < 1) ^ (b > 2)),
+    "clamp": (lambda: (images(),), lambda a: a.clamp(-0.5, 0.5) + a.clamp_min(0)),
+    "where": (lambda: (images(), images()), lambda a, b: torch.where(a > 0, a, b) + torch.where(b > 0, b, 0.0)),
+    "masked_fill": (lambda: (images(),), lambda a: a.masked_fill(a > 0, -1)),
+    "casts": (lambda: (images(),), lambda a: (a.half().float(), a.double(), a.to(torch.bfloat16), a.long(), a.bool())),
+    "uint8 to float": (lambda: (torch.randint(0, 256, X, dtype=torch.uint8),), lambda a: a.float().div(255).sub(0.5)),
+    "mean var std": (lambda: (images(),), lambda a: (a.mean(), a.var((0, 2, 3)), a.std(1, unbiased=False))),
+    "sum prod norm": (lambda: (images(),), lambda a: (a.sum(1), a.prod(-1), a.norm(), a.norm(dim=1))),
+    "max min": (lambda: (images(4, 9),), lambda a: (a.max(), a.min(1).values, a.max(1).indices, a.amax(0))),
+    "argmax sort topk": (lambda: (images(4, 9),), lambda a: (a.argmax(1), a.argsort(), a.sort(1)[0], a.topk(3)[1])),
+    "any all": (lambda: (images(),), lambda a: ((a > 0).any(), (a > -9).all(1), (a > 0).any((1, 2)))),
+    "cumsum": (lambda: (images(),), lambda a: a.cumsum(1)),
+    "histogram": (lambda: (torch.randint(0, 5, (40,)),), lambda a: (torch.bincount(a, minlength=6), a.unique())),
+    "matmul": (lambda: (images(5, 3), images(3, 4)), lambda a, b: a @ b),
+    "batched matmul": (lambda: (images(2, 5, 3), images(2, 3, 4)), lambda a, b: (a @ b, a @ b[0], torch.bmm(a, b))),
+    "matrix vector": (lambda: (images(5, 3), images(3)), lambda a, b: (a @ b, b @ b, torch.outer(b, b))),
+    "einsum": (lambda: (images(2, 5, 3), images(2, 3, 4)), lambda a, b: torch.einsum("bij,bjk->bk", a, b)),
+    "addmm": (lambda: (images(4), images(5, 3), images(3, 4)), torch.addmm),
+    "cdist": (lambda: (images(5, 3), images(4, 3)), torch.cdist),
+    "eigenvalues": (lambda: (images(5, 5),), lambda a: torch.linalg.eigvalsh(a @ a.T)),
+    "qr": (lambda: (images(5, 3),), lambda a: torch.linalg.qr(a)),
+    "linear": (lambda: (images(5, 3), images(4, 3), images(4)), F.linear),
+    "linear on 3 dimensions": (lambda: (images(2, 5, 3), images(4, 3), images(4)), F.linear),
+    "conv2d": (lambda: (images(), images(6, 3, 3, 3), images(6)), lambda x, w, b: F.conv2d(x, w, b, padding=1)),
+    "conv2d stride": (lambda: (images(), images(6, 3, 3, 3)), lambda x, w: F.conv2d(x, w, stride=2, dilation=2)),
+    "conv2d groups": (lambda: (images(), images(6, 1, 3, 3)), lambda x, w: F.conv2d(x, w, padding="same", groups=3)),
+    "conv2d channels_last": (
+        lambda: (images(), images(6, 3, 3, 3)),
+        lambda x, w: F.conv2d(x.to(memory_format=torch.channels_last), w),
+    ),
+    "conv1d": (lambda: (images(2, 3, 9), images(4, 3, 3)), F.conv1d),
+    "conv_transpose2d": (lambda: (images(), images(3, 5, 2, 2)), lambda x, w: F.conv_transpose2d(x, w, stride=2)),
+    "max_pool2d": (lambda: (images(),), lambda x: F.max_pool2d(x, 2)),
+    "max_pool2d indices": (lambda: (images(),), lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True)),
+    "avg_pool2d": (lambda: (images(),), lambda x: F.avg_pool2d(x, 2)),
+    "adaptive pools": (lambda: (images(),), lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_max_pool2d(x, (2, 3)))),
+    "relu family": (lambda: (images(),), lambda x: F.relu(x) + F.leaky_relu(x) + F.elu(x) + F.gelu(x) + F.silu(x)),
+    "mish sigmoid tanh": (lambda: (images(),), lambda x: F.mish(x) + x.sigmoid() + x.tanh() + F.softplus(x)),
+    "hardtanh celu": (lambda: (images(),), lambda x: F.hardtanh(x) + F.celu(x, 0.3) + F.hardswish(x) + F.relu6(x)),
+    "softmax": (lambda: (images(4, 9),), lambda x: (x.softmax(1), x.log_softmax(1), x.logsumexp(1))),
+    "batch_norm": (
+        lambda: (images(), images(3), images(3)),
+        lambda x, w, b: F.batch_norm(x, torch.zeros_like(w.detach()), torch.ones_like(b.detach()), w, b, True),
+    ),
+    "batch_norm eval": (
+        lambda: (images(), images(3)),
+        lambda x, m: F.batch_norm(x, m.detach(), m.detach().abs() + 1, training=False),
+    ),
+    "layer_norm": (lambda: (images(4, 9), images(9), images(9)), lambda x, w, b: F.layer_norm(x, (9,), w, b)),
+    "group_norm": (lambda: (images(4, 6, 5, 5), images(6), images(6)), lambda x, w, b: F.group_norm(x, 3, w, b)),
+    "instance_norm": (lambda: (images(),), F.instance_norm),
+    "normalize": (lambda: (images(4, 9),), lambda x: F.normalize(x, dim=1) + F.cosine_similarity(x, x, 1)[:, None]),
+    "dropout": (lambda: (images(),), lambda x: F.dropout(x, 0.5)),
+    "dropout odd": (lambda: (images(),), lambda x: F.dropout(x, 0.3) + F.dropout(x, 0.1) + F.dropout(x, 0.77)),
+    "dropout all": (lambda: (images(),), lambda x: F.dropout(x, 1.0) + F.dropout(x, 0.0)),
+    "dropout2d": (lambda: (images(),), lambda x: F.dropout2d(x, 0.4) + F.dropout(x, 0.4, training=False)),
+    "cross_entropy": (lambda: (images(4, 9), torch.randint(0, 9, (4,))), F.cross_entropy),
+    "cross_entropy smooth": (
+        lambda: (images(4, 9), torch.randint(0, 9, (4,))),
+        lambda x, y: F.cross_entropy(x, y, label_smoothing=0.2, reduction="none"),
+    ),
+    "cross_entropy weights": (
+        lambda: (images(4, 9), torch.randint(0, 9, (4,)), torch.rand(9)),
+        lambda x, y, w: F.cross_entropy(x, y, weight=w.detach()),
+    ),
+    "cross_entropy soft": (lambda: (images(4, 9), torch.rand(4, 9)), lambda x, y: F.cross_entropy(x, y.detach())),
+    "nll_loss": (lambda: (images(4, 9), torch.randint(0, 9, (4,))), lambda x, y: F.nll_loss(x.log_softmax(1), y)),
+    "regression losses": (
+        lambda: (images(), images()),
+        lambda a, b: (F.mse_loss(a, b), F.l1_loss(a, b), F.huber_loss(a, b)),
+    ),
+    "binary loss": (
+        lambda: (images(4, 9), torch.rand(4, 9)),
+        lambda x, y: (
+            F.binary_cross_entropy_with_logits(x, y.detach()),
+            F.binary_cross_entropy(x.sigmoid(), y.detach()),
+        ),
+    ),
+    "embedding": (lambda: (torch.randint(0, 9, (4, 2)), images(9, 3)), F.embedding),
+    "attention": (
+        lambda: (images(2, 2, 5, 4), images(2, 2, 5, 4), images(2, 2, 5, 4)),
+        lambda q, k, v: F.softmax(q @ k.transpose(-1, -2) / 2, -1) @ v,
+    ),
+    "interpolate": (
+        lambda: (images(),),
+        lambda x: (F.interpolate(x, scale_factor=2), F.interpolate(x, (5, 5), mode="bilinear", antialias=True)),
+    ),
+    "grid_sample": (
+        lambda: (images(), torch.eye(2, 3)[None].repeat(4, 1, 1)),
+        lambda x, t: F.grid_sample(x, F.affine_grid(t, list(x.shape), False), align_corners=False),
+    ),
+    "flip roll": (lambda: (images(),), lambda x: x.flip(-1) + x.roll((1, -2), (2, 3)) + torch.rot90(x, 1, (2, 3))),
+    "pad": (lambda: (images(),), lambda x: (F.pad(x, (1, 2, 0, 1)), F.pad(x, (2,) * 4, mode="reflect"))),
+    "pad replicate": (lambda: (images(),), lambda x: F.pad(x, (1, 1, 1, 1), mode="replicate")),
+    "unfold": (lambda: (images(),), lambda x: (F.unfold(x, 3), x.unfold(2, 3, 1), x.unfold(2, 4, 2).unfold(3, 4, 2))),
+    "gather scatter": (
+        lambda: (images(4, 9), torch.randint(0, 9, (4, 3))),
+        lambda x, i: (x.gather(1, i), torch.zeros_like(x).scatter(1, i, 1.0), x.scatter_add(1, i, x[:, :3])),
+    ),
+    "take": (lambda: (images(4, 9), torch.tensor([0, 3])), lambda x, i: (x.index_select(0, i), x.take(i), x[i, i])),
+    "index_add": (lambda: (images(4, 9), torch.tensor([0, 3])), lambda x, i: x.clone().index_add(0, i, x[:2])),
+    "indexing": (lambda: (images(),), lambda x: (x[0], x[:, 1:, ::2], x[..., -1], x[None], x[[0, 2]], x[x > 0])),
+    "index with tensor": (lambda: (images(), torch.tensor([3, 1])), lambda x, i: (x[i], x[:, :, i], x[i, 0, i])),
+    "joining": (
+        lambda: (images(), images()),
+        lambda a, b: (torch.cat([a, b], 1), torch.stack([a, b]), torch.hstack([a, b])),
+    ),
+    "splitting": (lambda: (images(),), lambda a: (*a.chunk(2), *a.split(3, dim=2), *a.unbind(1))),
+    "shapes": (
+        lambda: (images(),),
+        lambda x: (
+            x.view(4, -1),
+            x.reshape(-1),
+            x.flatten(1),
+            x.mT,
+            x.permute(0, 2, 3, 1),
+            x.squeeze(),
+            x[:, 0:1].expand(X),
+        ),
+    ),
+    "repeat": (
+        lambda: (images(2, 3),),
+        lambda x: (x.repeat(2, 2), x.repeat_interleave(2, 0), x.tile(2), x.T.contiguous()),
+    ),
+    "triangles": (lambda: (images(4, 4),), lambda x: (x.tril(), x.triu(1), x.diagonal(), torch.diag(x), x.trace())),
+    "meshgrid": (lambda: (images(3), images(2)), lambda a, b: torch.meshgrid(a, b, indexing="ij")),
+    "one_hot": (lambda: (images(4),), one_hot_like),
+    "nonzero": (lambda: (images(4, 9),), lambda x: (x > 0).nonzero()),
+    "complex": (lambda: (images(4, 8),), lambda x: torch.fft.fft(x).abs()),
+    "vmap": (lambda: (images(4, 3), images(4, 3)), lambda a, b: torch.vmap(torch.dot)(a, b)),
+    "checkpointing": (
+        lambda: (images(),),
+        lambda x: torch.utils.checkpoint.checkpoint(lambda v: v.sin().exp(), x, use_reentrant=False),
+    ),
+    "random": (
+        lambda: (images(4, 3),),
+        lambda x: (
+            torch.rand_like(x),
+            torch.randn(3, device=x.device),
+            torch.randperm(9, device=x.device),
+            torch.randint(0, 5, (3,), device=x.device),
+            x.clone().detach().normal_(),
+            torch.bernoulli(x.sigmoid()),
+            torch.multinomial(x.softmax(1), 2),
+        ),
+    ),
+    "factories": (
+        lambda: (images(4, 3),),
+        lambda x: (
+            torch.zeros(2, device=x.device),
+            torch.full((2,), 7, device=x.device),
+            torch.arange(5, device=x.device),
+            torch.linspace(0, 1, 5, device=x.device),
+            torch.eye(3, device=x.device),
+            x.new_tensor([1, 2]),
+            x.new_zeros(3),
+            torch.tensor([[1, 2]], device=x.device),
+            torch.as_tensor(np.arange(3), device=x.device),
+            torch.empty_like(x).fill_(3),
+        ),
+    ),
+}
+
+
+def tensors(result: object) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [tensor for item in result for tensor in tensors(item)]
+
+
+def run(compute: Callable, inputs: tuple, where: torch.device) -> tuple[list, list]:
+    """Results and gradients of all inputs, computed on `where`."""
+    moved = [x.detach().to(where).requires_grad_(x.is_floating_point()) for x in inputs]
+    torch.manual_seed(1)
+    results = tensors(compute(*moved))
+    scores = [
+        (r.float() * torch.arange(r.numel(), device=where).view(r.shape)).sum() for r in results if r.requires_grad
+    ]
+    if scores:
+        sum(scores).backward()
+    return results, [x.grad for x in moved]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_operation_equals_the_cpu_bit_for_bit(gpu, name):
+    torch.manual_seed(0)
+    make, compute = OPS[name]
+    inputs = make()
+    there, there_gradients = run(compute, inputs, gpu)
+    here, here_gradients = run(compute, inputs, torch.device("cpu"))
+    assert len(there) == len(here)
+    for a, b in zip(there + there_gradients, here + here_gradients, strict=True):
+        if b is None:
+            assert a is None
+            continue
+        assert a.device == gpu and a.dtype == b.dtype and a.shape == b.shape
+        assert torch.equal(a.cpu().nan_to_num(9.0), b.nan_to_num(9.0)), name
+
+
+def test_an_operation_into_a_given_tensor(gpu):
+    a, b = torch.randn(4, 3), torch.randn(4, 3)
+    for size in ((0,), (4, 3)):
+        out = torch.empty(size, device=gpu)
+        result = torch.add(a.to(gpu), b.to(gpu), out=out)
+        assert result is out and torch.equal(out.cpu(), a + b)
+    largest, where = torch.empty(0, device=gpu), torch.empty(0, dtype=torch.long, device=gpu)
+    torch.max(a.to(gpu), 1, out=(largest, where))
+    assert torch.equal(where.cpu(), a.argmax(1))
+
+
+def test_changes_in_place_reach_every_view(gpu):
+    here = torch.zeros(4, 6)
+    there = here.to(gpu)
+    for x in (here, there):
+        x[1] = 5
+        x[:, ::2] += 1
+        x.view(2, 12)[1].mul_(3).sub_(1)
+        x.t()[3].fill_(-2)
+        x[x > 10] = 10
+        x[torch.tensor([0, 3])] *= 2
+        x.unfold(1, 2, 2)[0, 0, 1] = 77
+        x.diagonal().zero_()
+        x[2].copy_(x[0])
+        x.clamp_(max=50).add_(torch.tensor(0.5))
+        torch.as_strided(x, (2, 2), (6, 1), 8).neg_()
+    assert torch.equal(there.cpu(), here)
+    row = there[1, 2:]
+    assert row.untyped_storage().data_ptr() == there.untyped_storage().data_ptr()
+    assert row.data_ptr() == there.data_ptr() + 4 * 8 and row._base is there
+    assert there.resize_(5, 6).cpu()[:4].equal(here) and there.device == gpu
+
+
+def test_version_counters_protect_the_backward_pass(gpu):
+    x = torch.ones(3, device=gpu, requires_grad=True)
+    y = x.exp()
+    y += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        x += 1
+
+
+# ---------------------------------------- networks in training
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.GELU(), nn.MaxPool2d(2), nn.Dropout2d(0.1)),
+        *(nn.Conv2d(8, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.3)),
+        *(nn.Linear(8, 8), nn.LayerNorm(8), nn.SiLU(), nn.Linear(8, 5)),
+    )
+
+
+def train(
+    model: nn.Module, optimizer: torch.optim.Optimizer, where: torch.device, schedule: bool = False
+) -> list[float]:
+    torch.manual_seed(2)
+    inputs, targets = torch.randn(12, 3, 8, 8), torch.randint(0, 5, (12,))
+    if schedule:
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=6)
+    losses = []
+    for _ in range(5):
+        loss = F.cross_entropy(model(inputs.to(where)), targets.to(where))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if schedule:
+            schedule.step()
+        losses.append(loss.item())
+    model.eval()
+    with torch.inference_mode():
+        losses.append(model(inputs.to(where)).sum().item())
+    return losses
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.1),
+    "momentum": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=1e-3),
+    "sgd, tensor by tensor": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, foreach=False),
+    "sgd, fused": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, fused=True),
+    "adam": lambda p: torch.optim.Adam(p, 1e-2, weight_decay=1e-3),
+    "adamw": lambda p: torch.optim.AdamW(p, 1e-2),
+    "adamw, amsgrad": lambda p: torch.optim.AdamW(p, 1e-2, amsgrad=True, foreach=False),
+    "adamw, fused": lambda p: torch.optim.AdamW(p, 1e-2, fused=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, 1e-2),
+    "adagrad": lambda p: torch.optim.Adagrad(p, 1e-2),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_gives_the_losses_of_the_cpu_bit_for_bit(gpu, name):
+    here, there = network(), network().to(gpu)
+    expected = train(here, OPTIMIZERS[name](here.parameters()), torch.device("cpu"), schedule="sgd" in name)
+    assert train(there, OPTIMIZERS[name](there.parameters()), gpu, schedule="sgd" in name) == expected
+    for a, b in zip(there.state_dict().values(), here.state_dict().values(), strict=True):
+        assert a.device == gpu and torch.equal(a.cpu(), b)
+
+
+@pytest.mark.parametrize("name", ["MnistExample", "MnistNet", "CifarTutorial", "CifarNet"])
+def test_the_networks_of_the_course(gpu, name):
+    dataset, size = ("mnist", (1, 28, 28)) if name.startswith("Mnist") else ("cifar10", (3, 32, 32))
+
+    def losses(where: torch.device) -> list[float]:
+        torch.manual_seed(0)
+        images, labels = torch.randint(0, 256, (4, *size), dtype=torch.uint8), torch.randint(0, 10, (4,))
+        model, prepare = getattr(models, name)().to(where), models.Normalize(dataset).to(where)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+        found = []
+        for _ in range(2):
+            loss = F.cross_entropy(model(prepare(images.to(where))), labels.to(where))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    assert losses(gpu) == losses(torch.device("cpu"))
+
+
+def test_channels_last_is_kept_and_gives_the_same(gpu):
+    x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    there = x.to(gpu)
+    assert there.is_contiguous(memory_format=torch.channels_last) and there.stride() == x.stride()
+    assert there.cpu().stride() == x.stride() and there.add(1).stride() == x.stride()
+    model = network().eval()
+    expected = model.to(memory_format=torch.channels_last)(x)
+    model = model.to(gpu, memory_format=torch.channels_last)
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(model(there).cpu(), expected)
+
+
+def test_parameters_stay_the_same_objects_when_a_module_moves(gpu):
+    model = network()
+    before = list(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model.to(gpu)
+    assert all(a is b for a, b in zip(before, model.parameters(), strict=True)) and before[0].device == gpu
+    expected = network()
+    assert train(model, optimizer, gpu) == train(
+        expected, torch.optim.SGD(expected.parameters(), 0.1), torch.device("cpu")
+    )
+    model.cpu()
+    assert all(a is b for a, b in zip(before, model.parameters(), strict=True)) and before[0].device.type == "cpu"
+    assert before[0].grad.device.type == "cpu"
+
+
+def test_an_optimizer_with_state_on_the_cpu_does_not_follow(gpu):
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    model.to(gpu)
+    model(torch.ones(1, 3, device=gpu)).sum().backward()
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_lowers_products_and_keeps_losses_in_float32(gpu, dtype):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 4, 5)).to(gpu)
+    with torch.autocast(gpu.type, dtype=dtype):
+        outputs = model(torch.randn(2, 3, 4, 4, device=gpu))
+        loss = F.cross_entropy(outputs, torch.tensor([0, 1], device=gpu))
+    assert outputs.dtype == dtype and loss.dtype == torch.float32
+    loss.backward()
+    assert all(p.grad.dtype == torch.float32 for p in model.parameters())
+    assert model(torch.randn(2, 3, 4, 4, device=gpu)).dtype == torch.float32
+    with torch.autocast("cpu"):
+        assert (outputs.float() @ outputs.float().T).dtype == torch.float32
+
+
+def test_the_backward_pass_has_a_thread_of_its_own(gpu):
+    """As on a real GPU the backward pass has a thread of its own; errors and results come back from it."""
+    x = torch.ones(3, device=gpu, requires_grad=True)
+    threads = []
+    x.register_hook(lambda grad: threads.append(threading.get_ident()))
+    (x * 2).sum().backward()
+    assert threads != [threading.get_ident()] and x.grad.tolist() == [2.0] * 3
+
+
+def test_gradient_scaler(gpu):
+    model = nn.Linear(3, 2).to(gpu)
+    before = model.weight.detach().clone()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler(gpu.type, init_scale=128.0)
+    with torch.autocast(gpu.type):
+        loss = model(torch.ones(2, 3, device=gpu)).sum()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    torch.testing.assert_close(model.weight.cpu(), before.cpu() - 0.2, rtol=0, atol=1e-2)
+
+
+# ---------------------------------------- there and back again
+
+
+def test_copies_there_and_back(gpu):
+    x = torch.randn(4, 3)
+    there = x.to(gpu)
+    assert there.device == torch.device("simgpu:0") and not there.is_cpu and type(there) is torch.Tensor
+    assert there.to(gpu) is there and there.data_ptr() not in (0, x.data_ptr())
+    back = there.cpu()
+    assert torch.equal(back, x) and back.data_ptr() != there.data_ptr()
+    back += 1
+    assert torch.equal(there.cpu(), x)
+    assert there.tolist() == x.tolist() and there[1, 2].item() == x[1, 2].item()
+    assert torch.equal(there.to("cpu", non_blocking=True), x)
+    assert torch.equal(there.to("cpu", torch.float64), x.double())
+    assert x.to("simgpu").device == gpu and x.to(there).device == gpu and there.new_zeros(2).device == gpu
+    graph = x.clone().requires_grad_()
+    graph.to(gpu).sum().backward()
+    assert torch.equal(graph.grad, torch.ones(4, 3))
+
+
+def test_the_numbers_print_with_their_device(gpu):
+    assert repr(torch.arange(3.0, device=gpu)) == "tensor([0., 1., 2.], device='simgpu:0')"
+    assert repr(torch.tensor(2, device=gpu)) == "tensor(2, device='simgpu:0')"
+    assert "device='simgpu:0', requires_grad=True" in repr(nn.Parameter(torch.zeros(2, device=gpu)))
+    assert f"{torch.tensor(1.25, device=gpu):.1f}" == "1.2"
+    assert device.describe(gpu) == "simgpu (practice GPU, computes on the CPU)"
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+@pytest.mark.parametrize("convert", [lambda x: x.numpy(), np.asarray, np.array, lambda x: np.sqrt(x)])
+def test_numpy_is_refused_in_the_words_that_cuda_has(gpu, convert):
+    with pytest.raises(TypeError) as problem:
+        convert(torch.ones(3, device=gpu))
+    assert str(problem.value) == (
+        "can't convert simgpu:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+    )
+
+
+def test_matplotlib_is_refused(gpu):
+    import matplotlib.pyplot as plt
+
+    with pytest.raises(TypeError, match="can't convert simgpu:0 device type tensor to numpy"):
+        plt.plot(torch.ones(3, device=gpu))
+    plt.close("all")
+
+
+def test_torch_finds_the_accelerator(gpu):
+    assert torch.accelerator.is_available() and torch.accelerator.device_count() == 1
+    assert torch.accelerator.current_accelerator(check_available=True).type == "simgpu"
+    assert torch.accelerator.current_device_index() == 0
+    torch.accelerator.synchronize()
+    torch.accelerator.synchronize(gpu)
+    assert simgpu.accelerator() == gpu == simgpu.enable()
+    assert device.best().type == "simgpu"
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.zeros(2, device="simgpu:1")
+
+
+def test_default_device(gpu):
+    with torch.device("simgpu"):
+        assert torch.zeros(3).device == gpu and nn.Linear(2, 2).weight.device == gpu
+        assert torch.get_default_device() == torch.device("simgpu:0")
+        assert (torch.rand(4, 4) @ torch.rand(4, 4)).abs().sort()[0].device == gpu
+    assert torch.zeros(3).device.type == "cpu"
+
+
+def test_random_numbers_come_from_the_generator_of_the_cpu(gpu):
+    torch.manual_seed(5)
+    there = torch.randn(4, device=gpu)
+    torch.manual_seed(5)
+    assert torch.equal(there.cpu(), torch.randn(4))
+    ours, other = torch.Generator(device=gpu).manual_seed(7), torch.Generator().manual_seed(7)
+    assert ours.device == gpu and isinstance(ours, torch.Generator) and isinstance(other, torch.Generator)
+    assert torch.equal(torch.rand(3, device=gpu, generator=ours).cpu(), torch.rand(3, generator=other))
+    assert torch.randperm(5, device=gpu, generator=ours).device == gpu
+    with pytest.raises(RuntimeError, match="Expected a 'simgpu' device type for generator but found 'cpu'"):
+        torch.rand(3, device=gpu, generator=other)
+
+
+def test_save_and_load_with_map_location(gpu, tmp_path):
+    model = network().to(gpu)
+    torch.save(model.state_dict(), tmp_path / "there.pt")
+    torch.save(network().state_dict(), tmp_path / "here.pt")
+    for name, location, expected in (
+        ("there.pt", None, "simgpu"),
+        ("there.pt", "cpu", "cpu"),
+        ("here.pt", gpu, "simgpu"),
+        ("here.pt", None, "cpu"),
+    ):
+        state = torch.load(tmp_path / name, map_location=location)
+        assert {value.device.type for value in state.values()} == {expected}
+        fresh = network().to(gpu)
+        fresh.load_state_dict(state)
+        assert torch.equal(fresh[0].weight, model[0].weight)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(2, 3, 8, 8, device=gpu)).sum().backward()
+    optimizer.step()
+    other = torch.optim.AdamW(model.parameters())
+    buffer = io.BytesIO()
+    torch.save(optimizer.state_dict(), buffer)
+    buffer.seek(0)
+    other.load_state_dict(torch.load(buffer, map_location="cpu"))
+    assert other.state[model[0].weight]["exp_avg"].device == gpu
+
+
+def test_a_file_from_the_practice_gpu_opens_where_it_is_not_switched_on(gpu, tmp_path):
+    torch.save({"x": torch.arange(3, device=gpu)}, tmp_path / "x.pt")
+    code = f"import torch; print(torch.load({str(tmp_path / 'x.pt')!r}, map_location='cpu')['x'].tolist())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
+    assert done.stdout.strip() == "[0, 1, 2]", done.stderr
+
+
+def test_deepcopy(gpu):
+    model = network().to(gpu)
+    twin = copy.deepcopy(model)
+    assert all(a is not b and torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+    with torch.no_grad():
+        twin[0].weight.zero_()
+    assert model[0].weight.any()
+
+
+# ---------------------------------------- data loaders
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loaders_with_pinned_memory(gpu, workers):
+    ds = TensorDataset(torch.arange(20.0).view(10, 2), torch.arange(10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader = DataLoader(ds, batch_size=4, pin_memory=True, num_workers=workers)
+        batches = list(loader)
+    assert all(x.is_pinned() and y.is_pinned() for x, y in batches)
+    moved = torch.cat([x.to(gpu, non_blocking=True) for x, _ in batches])
+    assert torch.equal(moved.cpu(), ds.tensors[0])
+
+
+def test_losses_read_by_torch_tensor(gpu):
+    losses = [torch.tensor(1.0, device=gpu), torch.tensor(2.0, device=gpu)]
+    with simgpu.trace():
+        assert torch.tensor(losses).tolist() == [1.0, 2.0]
+
+
+def test_pinned_memory(gpu):
+    x = torch.randn(3)
+    pinned = x.pin_memory()
+    assert pinned.is_pinned() and not x.is_pinned() and torch.equal(x, pinned) and pinned.pin_memory() is pinned
+    assert pinned[1:].is_pinned() and not pinned.clone().is_pinned()
+    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+        x.to(gpu).pin_memory()
+
+
+# ---------------------------------------- memory
+
+
+def test_memory_is_counted_and_given_back(gpu):
+    gc.collect()
+    before = simgpu.memory_allocated()
+    simgpu.reset_peak_memory_stats()
+    x = torch.zeros(1000, 1000, device=gpu)
+    view = x[10:]
+    assert simgpu.memory_allocated() - before == 4_000_256  # a multiple of 512
+    y = x + 1
+    del x
+    assert simgpu.memory_allocated() - before == 2 * 4_000_256  # the view keeps the memory
+    del view, y
+    assert simgpu.memory_allocated() == before
+    assert simgpu.max_memory_allocated() - before == torch.accelerator.max_memory_allocated() - before == 2 * 4_000_256
+
+
+def test_out_of_memory_in_the_backward_pass(gpu):
+    gc.collect()
+    x = torch.ones(1000, 1000, device=gpu, requires_grad=True)
+    y = (x * x).sum()
+    simgpu.set_memory_limit(simgpu.memory_allocated() + 5_000_000)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match="simgpu out of memory"):
+            y.backward()
+    finally:
+        simgpu.set_memory_limit(None)
+
+
+def test_a_training_step_leaves_no_memory_behind(gpu):
+    model = network().to(gpu)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train(model, optimizer, gpu)
+    optimizer.zero_grad()
+    gc.collect()
+    before = simgpu.memory_allocated()
+    gc.disable()
+    try:
+        train(model, optimizer, gpu)
+        optimizer.zero_grad()
+        assert simgpu.memory_allocated() <= before + 4096
+    finally:
+        gc.enable()
+
+
+def test_out_of_memory(gpu):
+    gc.collect()
+    simgpu.set_memory_limit(simgpu.memory_allocated() + 5_000_000)
+    try:
+        x = torch.zeros(1000, 1000, device=gpu)
+        with pytest.raises(torch.OutOfMemoryError, match=r"^simgpu out of memory\. Tried to allocate 3\.81 MiB"):
+            x + 1
+        del x
+        torch.zeros(1000, 1000, device=gpu)
+        assert torch.accelerator.get_memory_info()[0] == 5_000_000
+    finally:
+        simgpu.set_memory_limit(None)
+
+
+# ---------------------------------------- what must not change
+
+
+def test_importing_switches_nothing_on():
+    code = (
+        "import torch\n"
+        "state = lambda: (torch.accelerator.current_accelerator(), torch.Generator, torch.UntypedStorage.__new__)\n"
+        "before = state()\n"
+        "import torchcourse; from torchcourse import simgpu, timeline, trace\n"
+        "assert before == state()\n"
+        "assert not hasattr(torch, 'simgpu')\n"
+        "with simgpu.trace() as t: torch.ones(2).sum().item()\n"
+        "assert t.events == []"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr
+
+
+def test_work_on_the_cpu_goes_on_as_before(gpu):
+    x = torch.randn(3, 4, requires_grad=True)
+    (x @ x.T).sum().backward()
+    assert x.grad.device.type == "cpu" and x.detach().numpy().shape == (3, 4)
+    g = torch.Generator().manual_seed(1)
+    loader = DataLoader(TensorDataset(x.detach()), batch_size=2, shuffle=True, num_workers=1, generator=g)
+    assert sum(len(batch) for (batch,) in loader) == 3
+    assert copy.deepcopy(x).device.type == "cpu"
+    assert torch.utils.data.random_split(range(4), [2, 2], torch.Generator().manual_seed(0))[0].indices
+    assert not torch.__future__.get_swap_module_params_on_conversion()
+    with torch.random.fork_rng():
+        torch.rand(1)
+
+
+def test_a_torch_without_the_mechanism_gets_one_sentence(monkeypatch):
+    monkeypatch.delattr(torch, "simgpu", raising=False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: None)
+    monkeypatch.delattr(simgpu.backend_registration, "_setup_privateuseone_for_python_backend")
+    with pytest.raises(CourseError, match="does not let Python add a device"):
+        simgpu.enable()
+
+
+def test_beside_a_real_gpu_the_practice_gpu_stays_off(monkeypatch):
+    monkeypatch.delattr(torch, "simgpu", raising=False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
+    assert simgpu.accelerator() == torch.device("cuda")
+    with pytest.raises(CourseError, match="This machine has a real accelerator, cuda"):
+        simgpu.enable()
+
+
+def test_what_the_practice_gpu_cannot_do_it_says_in_a_sentence(gpu):
+    with pytest.raises(NotImplementedError, match="The practice GPU cannot compute"):
+        nn.LSTM(3, 4).to(gpu)(torch.randn(5, 2, 3, device=gpu))
+
+
+# ---------------------------------------- the same words and counts as a real GPU
+
+# What a student does wrong, and the words of CUDA, with the device's name in place of "cuda".
+SLIPS = {
+    "sum of two devices": (
+        "x + x.to(gpu)",
+        "Expected all tensors to be on the same device, but found at least two devices, {gpu}:0 and cpu!",
+    ),
+    "product of two devices": (
+        "x.to(gpu) @ x.T",
+        "Expected all tensors to be on the same device, but got mat2 is on cpu, different from other tensors on "
+        "{gpu}:0 (when checking argument in method wrapper_{GPU}_mm)",
+    ),
+    "forgot the batch, linear": (
+        "torch.nn.Linear(3, 2).to(gpu)(x)",
+        "Expected all tensors to be on the same device, but got mat1 is on cpu, different from other tensors on "
+        "{gpu}:0 (when checking argument in method wrapper_{GPU}_addmm)",
+    ),
+    "forgot the batch, convolution": (
+        "torch.nn.Conv2d(1, 2, 3).to(gpu)(torch.ones(1, 1, 4, 4))",
+        "Input type (torch.FloatTensor) and weight type (torch.{gpu}.FloatTensor) should be the same or input should "
+        "be a MKLDNN tensor and weight is a dense tensor",
+    ),
+    "forgot the model": (
+        "torch.nn.Conv2d(1, 2, 3)(torch.ones(1, 1, 4, 4, device=gpu))",
+        "Input type (torch.{gpu}.FloatTensor) and weight type (torch.FloatTensor) should be the same",
+    ),
+    "forgot the labels": (
+        "torch.nn.functional.cross_entropy(x.to(gpu), torch.tensor([0, 1]))",
+        "Expected all tensors to be on the same device, but got target is on cpu, different from other tensors on "
+        "{gpu}:0 (when checking argument in method wrapper_{GPU}_nll_loss_forward)",
+    ),
+    "joined two devices": (
+        "torch.cat([x, x.to(gpu)])",
+        "Expected all tensors to be on the same device",
+    ),
+    "index on the device": (
+        "x[torch.tensor([0], device=gpu)]",
+        "indices should be either on cpu or on the same device as the indexed tensor (cpu)",
+    ),
+    "numpy": (
+        "x.to(gpu).numpy()",
+        "can't convert {gpu}:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.",
+    ),
+    "generator of the CPU": (
+        "torch.rand(3, device=gpu, generator=torch.Generator())",
+        "Expected a '{gpu}' device type for generator but found 'cpu'",
+    ),
+    "allowed: a number": ("x.to(gpu) + torch.tensor(1.0)", ""),
+    "allowed: indices of the CPU": ("x.to(gpu)[torch.tensor([0])]", ""),
+}
+
+
+def words(slip: str, gpu: torch.device) -> str:
+    """The message of the error that `slip` raises on `gpu`, "" for none."""
+    try:
+        eval(slip, {"torch": torch, "x": torch.ones(2, 3), "gpu": gpu})
+    except (RuntimeError, TypeError) as problem:
+        return str(problem).splitlines()[0]
+    return ""
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_mistakes_meet_the_words_of_a_real_gpu(name):
+    slip, expected = SLIPS[name]
+    gpu = simgpu.accelerator()  # a real one where there is one: this is how the words in SLIPS are kept true
+    if gpu.type not in ("simgpu", "cuda"):
+        pytest.skip("the words of other accelerators differ")
+    expected = expected.format(gpu=gpu.type, GPU="CUDA" if gpu.type == "cuda" else gpu.type)
+    found = words(slip, gpu)
+    assert found.startswith(expected) if expected else not found, found
+
+
+TRAINING_FIRST = """
+import torch
+{early}
+x = torch.ones(3, requires_grad=True)
+(x * 2).sum().backward()
+from torchcourse import CourseError, simgpu
+try:
+    layer = torch.nn.Linear(3, 2).to(simgpu.enable())
+    layer(torch.ones(4, 3, device="simgpu")).sum().backward()
+    print(layer.weight.grad.tolist())
+except CourseError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("early", "said"),
+    [("from torchcourse import simgpu", "[[4.0, 4.0, 4.0], [4.0, 4.0, 4.0]]"), ("", "Restart the kernel")],
+    ids=["imported before", "imported after"],
+)
+def test_training_on_the_cpu_before_it_is_switched_on(early, said):
+    """PyTorch counts devices at the first backward of a process: importing the module in time is enough."""
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", TRAINING_FIRST.format(early=early)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert said in done.stdout
