@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from torchcourse import CourseError
+from torchcourse import CourseError, device
 from torchcourse.data import ImageSet, loader
 from torchcourse.training import Epoch, Score, device_of, evaluate, fit
 
@@ -62,6 +62,80 @@ def test_fit_equals_the_loop_written_out_bit_for_bit():
         validation=loader(images(20, seed=1), 7), verbose=False,
     )  # fmt: skip
     assert equal(state(by_hand), state(model))
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float32])
+def test_without_another_dtype_nothing_changes_bit_for_bit(dtype):
+    plain, model = network(), network()
+    for trained, options in ((plain, {}), (model, {"dtype": dtype})):
+        fit(trained, loader(images(30), 8), sgd(trained), prepare=scale, verbose=False, **options)
+    assert equal(state(plain), state(model))
+    batches = loader(images(20, seed=1), 7)
+    assert evaluate(model, batches, prepare=scale, dtype=dtype) == evaluate(plain, batches, prepare=scale)
+
+
+def test_dtype_is_what_the_model_computes_in():
+    seen = []
+    model = network()
+    model[1].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    batches = loader(images(8), 8)
+    history = fit(
+        model, batches, sgd(model), prepare=scale, validation=batches, dtype=torch.bfloat16, verbose=False
+    )  # fmt: skip
+    evaluate(model, batches, prepare=scale, dtype=torch.bfloat16)
+    evaluate(model, batches, prepare=scale)
+    assert seen == [torch.bfloat16] * 3 + [torch.float32]
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+    assert 0 < history[0].training.loss < 10
+
+
+def test_learns_in_bfloat16():
+    model = network()
+    history = fit(
+        model, loader(images(300), 32, shuffle=True, seed=0), sgd(model), 5, prepare=scale,
+        validation=loader(images(100, seed=1), 30), dtype=torch.bfloat16, verbose=False,
+    )  # fmt: skip
+    assert history[-1].validation.accuracy > 0.9
+
+
+def test_fast_dtype_is_the_quicker_one_and_measured_once(monkeypatch):
+    times = {True: 1.0, False: 2.0}  # seconds with and without bfloat16
+    asked = []
+
+    def convolution(where, half):
+        asked.append(where.type)
+        return times[half]
+
+    monkeypatch.setattr(device, "_convolution", convolution)
+    device._fast_dtype.cache_clear()
+    assert device.fast_dtype("cpu") == torch.bfloat16
+    assert device.fast_dtype(torch.device("cpu")) == torch.bfloat16
+    assert asked == ["cpu"] * 2
+    device._fast_dtype.cache_clear()
+    times[True] = 1.9  # hardly sooner: not worth fewer digits
+    assert device.fast_dtype("cpu") == torch.float32
+    device._fast_dtype.cache_clear()
+    monkeypatch.undo()
+    assert device.fast_dtype() in (torch.float32, torch.bfloat16)
+
+
+def test_fast_dtype_leaves_random_numbers_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    device._fast_dtype.cache_clear()
+    device.fast_dtype("cpu")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_fast_dtype_where_bfloat16_is_missing(monkeypatch):
+    def convolution(where, half):
+        raise RuntimeError("no such type")
+
+    monkeypatch.setattr(device, "_convolution", convolution)
+    device._fast_dtype.cache_clear()
+    assert device.fast_dtype("cpu") == torch.float32
+    device._fast_dtype.cache_clear()
 
 
 def test_the_same_seeds_give_the_same_weights_and_others_do_not():

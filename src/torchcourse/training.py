@@ -7,6 +7,7 @@ looks at `self.training`: `fit` and `evaluate` set that mode.
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +54,7 @@ def fit(
     prepare: Callable[[Tensor], Tensor] | None = None,
     loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+    dtype: torch.dtype | None = None,
     verbose: bool = True,
 ) -> list[Epoch]:
     """Train the model in place, on the device where its parameters are, and return the history, an `Epoch` for each.
@@ -63,6 +65,8 @@ def fit(
     prepare: images on the device -> input of the model; this is where uint8 becomes float and is normalized.
     loss_fn: (logits [B, classes], labels [B]) -> mean loss of the batch, a scalar tensor.
     scheduler: of the learning rate; moves on after every batch.
+    dtype: compute in it what may be computed in it (autocast), for example `device.fast_dtype()`. The weights stay
+        float32. None and torch.float32 leave everything as it is.
     verbose: print one line for each epoch.
     Raises CourseError when there is no batch.
     """
@@ -74,8 +78,9 @@ def fit(
         total = _Total(device)
         for images, labels in batches:
             images, labels = _to(device, images, labels, prepare)
-            logits = model(images)
-            loss = loss_fn(logits, labels)
+            with _precision(device, dtype):
+                logits = model(images)
+                loss = loss_fn(logits, labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -83,7 +88,9 @@ def fit(
                 scheduler.step()
             total.add(loss, logits, labels)
         training = total.score()
-        score = evaluate(model, validation, prepare=prepare, loss_fn=loss_fn) if validation is not None else None
+        score = None
+        if validation is not None:
+            score = evaluate(model, validation, prepare=prepare, loss_fn=loss_fn, dtype=dtype)
         history.append(Epoch(number, training, score, learning_rate, time.perf_counter() - start))
         if verbose:
             print(history[-1], flush=True)
@@ -96,6 +103,7 @@ def evaluate(
     *,
     prepare: Callable[[Tensor], Tensor] | None = None,
     loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    dtype: torch.dtype | None = None,
 ) -> Score:
     """Return loss and accuracy of the model over all batches; a short last batch counts by its images.
 
@@ -110,8 +118,10 @@ def evaluate(
         with torch.no_grad():
             for images, labels in batches:
                 images, labels = _to(device, images, labels, prepare)
-                logits = model(images)
-                total.add(loss_fn(logits, labels), logits, labels)
+                with _precision(device, dtype):
+                    logits = model(images)
+                    loss = loss_fn(logits, labels)
+                total.add(loss, logits, labels)
     finally:
         for module, training in modes:
             module.training = training
@@ -129,6 +139,11 @@ def _to(
     """One batch on the device. Images travel as they are (uint8 is a quarter of float32) and are prepared there."""
     images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
     return (prepare(images) if prepare else images), labels
+
+
+def _precision(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager:
+    """Where to compute the model and its loss: under autocast, or just so."""
+    return nullcontext() if dtype in (None, torch.float32) else torch.autocast(device.type, dtype)
 
 
 class _Total:

@@ -1,0 +1,121 @@
+"""Random changes that keep the meaning of an image, for a whole batch at once.
+
+Every function takes images [B, C, H, W] of any dtype on any device and returns new ones like them; each image gets its
+own luck, and no line loops over images. Random numbers come from `generator`, or from PyTorch's default one.
+
+`Augment` makes a layer of them that acts in training mode only; `averaged` uses the same changes the other way round,
+at test time.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchcourse.errors import CourseError
+
+
+def flip(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Mirror left and right in about half of the images. (A mirrored digit is another sign: not for MNIST.)"""
+    chosen = _random(images, 2, generator).bool()
+    return torch.where(chosen.view(-1, 1, 1, 1), images.flip(-1), images)
+
+
+def shift(images: Tensor, pixels: int, generator: torch.Generator | None = None, mode: str = "constant") -> Tensor:
+    """Move each image by up to `pixels` up or down and left or right; every offset is equally likely.
+
+    mode: what comes in at the edge, as in `F.pad`: "constant" is 0 (black, as long as the images are not normalized),
+    "reflect" is the image's own mirror image.
+    """
+    if not pixels:
+        return images
+    places = 2 * pixels + 1  # in each direction
+    row, column = _random(images, places, generator), _random(images, places, generator)
+    windows = _windows(images, pixels, mode)
+    return windows[torch.arange(len(images), device=images.device), row, column]
+
+
+def cutout(images: Tensor, size: int, generator: torch.Generator | None = None, fill: float = 0) -> Tensor:
+    """Cover a square of `size` by `size` pixels, anywhere inside the image, with the value `fill`."""
+    height, width = images.shape[2:]
+    if size > min(height, width):
+        raise CourseError(f"A square of {size} by {size} pixels does not fit into images of {height} by {width}.")
+    top = _random(images, height - size + 1, generator).view(-1, 1, 1, 1)
+    left = _random(images, width - size + 1, generator).view(-1, 1, 1, 1)
+    row = torch.arange(height, device=images.device).view(1, 1, -1, 1)
+    column = torch.arange(width, device=images.device).view(1, 1, 1, -1)
+    covered = (row >= top) & (row < top + size) & (column >= left) & (column < left + size)  # [B, 1, H, W]
+    return torch.where(covered, images.new_full((), fill), images)
+
+
+class Augment(nn.Module):
+    """A layer that changes images in training mode and passes them on untouched in eval mode.
+
+    flip: mirror half of them; shift: by up to so many pixels, `mode` as in `shift`; cutout: side of the covered square.
+    Put it first in a model, `nn.Sequential(Augment(shift=1), Normalize("mnist"), network)`: `fit` and `evaluate`
+    set the mode, and uint8 images are moved before they grow to floats.
+    """
+
+    def __init__(
+        self,
+        flip: bool = False,
+        shift: int = 0,
+        cutout: int = 0,
+        mode: str = "constant",
+        generator: torch.Generator | None = None,
+    ):
+        super().__init__()
+        self.flip, self.shift, self.cutout, self.mode, self.generator = flip, shift, cutout, mode, generator
+
+    def forward(self, images: Tensor) -> Tensor:
+        if not self.training:
+            return images
+        if self.flip:
+            images = flip(images, self.generator)
+        if self.shift:
+            images = shift(images, self.shift, self.generator, self.mode)
+        if self.cutout:
+            images = cutout(images, self.cutout, self.generator)
+        return images
+
+    def extra_repr(self) -> str:
+        return f"flip={self.flip}, shift={self.shift}, cutout={self.cutout}, mode={self.mode!r}"
+
+
+class averaged(nn.Module):  # a small letter, because it is used like a function: averaged(model, flip=True)
+    """A model that looks several times: in eval mode its logits are the mean over changed copies of the images.
+
+    flip: the mirror image too; shift: also moved by so many pixels up, down, left and right; both: all combinations.
+    In training mode it is the model itself. The parameters are shared with `model`, not copied.
+    """
+
+    def __init__(self, model: nn.Module, flip: bool = False, shift: int = 0, mode: str = "constant"):
+        super().__init__()
+        self.model, self.flip, self.shift, self.mode = model, flip, shift, mode
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            return self.model(images)
+        copies = [images]
+        if self.shift:
+            p = self.shift
+            windows = _windows(images, p, self.mode)
+            copies += [windows[:, row, column] for row, column in ((0, p), (2 * p, p), (p, 0), (p, 2 * p))]
+        if self.flip:
+            copies += [copy.flip(-1) for copy in copies]
+        return torch.stack([self.model(copy) for copy in copies]).mean(0)
+
+    def extra_repr(self) -> str:
+        return f"flip={self.flip}, shift={self.shift}, mode={self.mode!r}"
+
+
+def _random(images: Tensor, high: int, generator: torch.Generator | None) -> Tensor:
+    """One number from 0 to high - 1 for each image, on its device (a generator draws on the device where it lives)."""
+    device = generator.device if generator else images.device
+    return torch.randint(high, (len(images),), generator=generator, device=device).to(images.device, non_blocking=True)
+
+
+def _windows(images: Tensor, pixels: int, mode: str) -> Tensor:
+    """Every way to cut [C, H, W] out of the padded images, as a view: [B, 2 * pixels + 1, 2 * pixels + 1, C, H, W]."""
+    height, width = images.shape[2:]
+    padded = F.pad(images, (pixels,) * 4, mode=mode)
+    return padded.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
