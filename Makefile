@@ -5,10 +5,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 CHAPTERS ?=
+PARTS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build release lab slides doctor lint clean
+.PHONY: help run test build release lab slides bench doctor lint clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -30,6 +31,9 @@ lab: $(VENV)/.installed ## open JupyterLab on the labs
 
 slides: $(VENV)/.installed ## offline HTML decks in build/slides (needs npm)
 	@$(BIN)/python -m tools.slides
+
+bench: $(VENV)/.installed ## measure the kit beside other libraries (half an hour on a quiet machine; PARTS="peak mnist" for some)
+	@$(BIN)/python -m tools.bench $(PARTS)
 
 doctor: $(VENV)/.installed ## is this machine ready for the course?
 	@$(BIN)/torchcourse doctor
