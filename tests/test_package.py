@@ -17,8 +17,20 @@ SOURCE = ROOT / "src" / "torchcourse"
 # Each floor may import the ones below it, and its own.
 FLOORS = [
     {"errors", "device", "timing", "trace", "simgpu"},
-    {"data", "models", "plots", "diagrams", "graphs", "record"},
-    {"training", "distributed", "checkpoint"},
+    {
+        "data",
+        "models",
+        "augment",
+        "optim",
+        "measurements",
+        "plots",
+        "diagrams",
+        "convolutions",
+        "graphs",
+        "timeline",
+        "record",
+    },
+    {"training", "recipes", "distributed", "checkpoint"},
     {"checks", "doctor", "cli"},
 ]
 OUTDATED = [

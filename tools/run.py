@@ -283,11 +283,15 @@ def best_device() -> tuple[str, str]:
     look for fonts, which takes long and writes to stderr: better here than in the first notebook.
     """
     import matplotlib.font_manager  # noqa: F401
+    import torch
     import torchvision  # noqa: F401
 
     from torchcourse import device
 
-    return device.best().type, device.describe()
+    best = device.best()
+    if best.type == "simgpu":  # the practice GPU may be on in this process; a notebook has a process of its own
+        best = torch.device("cpu")
+    return best.type, device.describe(best)
 
 
 def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root: Path = course.ROOT) -> list[Result]:
