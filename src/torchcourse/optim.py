@@ -6,7 +6,7 @@ value decomposition U S Vᵀ of the momentum, it steps along U Vᵀ. A convoluti
 for each output channel.
 
 torch.optim.Muon does the same for parameters of two dimensions only, and multiplies in bfloat16, which processors
-without bf16 instructions do a hundred times slower than float32.
+without bf16 instructions do many times slower than float32.
 """
 
 from collections.abc import Iterable
