@@ -182,14 +182,14 @@ def test_averaged_is_the_mean_over_copies():
     ten = five + [image.flip(-1) for image in five]
     for options, copies in [({}, five[:1]), ({"shift": 1}, five), ({"shift": 1, "flip": True}, ten)]:
         expected = torch.stack([model(image) for image in copies]).mean(0)
-        torch.testing.assert_close(augment.averaged(model, **options).eval()(images), expected)
+        torch.testing.assert_close(augment.Averaged(model, **options).eval()(images), expected)
     mirrored = (model(images) + model(images.flip(-1))) / 2
-    torch.testing.assert_close(augment.averaged(model, flip=True).eval()(images), mirrored)
+    torch.testing.assert_close(augment.Averaged(model, flip=True).eval()(images), mirrored)
 
 
 def test_averaged_trains_the_model_itself():
     model, images = Brightness(), pictures()[:4]
-    several = augment.averaged(model, flip=True, shift=1).train()
+    several = augment.Averaged(model, flip=True, shift=1).train()
     assert torch.equal(several(images), model(images))
     assert {id(p) for p in several.parameters()} == {id(p) for p in model.parameters()}
 

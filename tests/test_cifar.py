@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from torchcourse.models.cifar import whitening
 from torchcourse.recipes import cifar
 
 SMALL = cifar.Setting((8, 16, 16), stride=2, epochs=2, batch_size=32, learning_rate=0.2, shift=1)
+SHORT = replace(SMALL, epochs=1)
 
 
 def stripes(n: int, seed: int = 0) -> ImageSet:
@@ -143,15 +145,16 @@ def test_muon_leaves_alone_what_has_no_gradient():
 
 
 def test_the_recipe_learns():
-    model, history = cifar.train(SMALL, images=stripes(600), validation=stripes(300, seed=1), verbose=False)
-    assert len(history) == SMALL.epochs
-    assert history[-1].validation.accuracy > 0.8  # a third is chance
-    assert training.evaluate(model, data.loader(stripes(300, seed=2), 100)).accuracy > 0.8
+    run = cifar.train(SMALL, images=stripes(600), validation=stripes(300, seed=1))
+    assert len(run.history) == SMALL.epochs
+    assert run.history[-1].validation.accuracy > 0.8  # a third is chance
+    assert run.seconds > 0
+    assert training.evaluate(run.model, data.loader(stripes(300, seed=2), 100)).accuracy > 0.8
 
 
 def test_the_recipe_gives_the_same_network_for_the_same_seed():
     def state(seed: int) -> dict[str, torch.Tensor]:
-        return cifar.train(SMALL, seed, images=stripes(96), epochs=1, verbose=False)[0].state_dict()
+        return cifar.train(SHORT, seed, images=stripes(96)).model.state_dict()
 
     first, again, other = state(0), state(0), state(1)
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -160,18 +163,17 @@ def test_the_recipe_gives_the_same_network_for_the_same_seed():
 
 def test_the_recipe_leaves_the_stem_alone():
     images = stripes(96)
-    model, _ = cifar.train(SMALL, images=images, epochs=1, device="cpu", verbose=False)
-    net = next(module for module in model.modules() if isinstance(module, models.CifarNet))
+    run = cifar.train(SHORT, images=images, device="cpu")
+    net = next(module for module in run.model.modules() if isinstance(module, models.CifarNet))
     expected = models.CifarNet().whiten(models.Normalize("cifar10")(images.images))
     assert torch.equal(net.stem.weight, expected.stem.weight)
 
 
 @pytest.mark.parametrize("name", cifar.SETTINGS)
 def test_every_setting_runs_two_steps(name):
-    how = cifar.SETTINGS[name]
-    small = cifar.Setting(**{**vars(how), "batch_size": 4, "epochs": 1})
-    _, history = cifar.train(small, images=stripes(8), verbose=False)
-    assert torch.isfinite(torch.tensor(history[0].training.loss))
+    small = replace(cifar.SETTINGS[name], batch_size=4, epochs=1)
+    run = cifar.train(small, images=stripes(8))
+    assert torch.isfinite(torch.tensor(run.history[0].training.loss))
 
 
 def test_an_unknown_setting_is_answered_with_those_there_are():
@@ -181,20 +183,19 @@ def test_an_unknown_setting_is_answered_with_those_there_are():
 
 def test_without_any_image_there_is_a_sentence():
     with pytest.raises(CourseError, match="no batch"):
-        cifar.train(SMALL, images=stripes(8), verbose=False)
+        cifar.train(SMALL, images=stripes(8))
 
 
 ON_THE_PRACTICE_GPU = """
 import torch
-from test_cifar import SMALL, stripes
+from test_cifar import SHORT, stripes
 from torchcourse import simgpu
 from torchcourse.recipes import cifar
 
 gpu = simgpu.enable()
 for device in (gpu, "cpu"):
-    options = {"epochs": 1, "device": device, "dtype": torch.float32, "verbose": False}
-    model, history = cifar.train(SMALL, images=stripes(64), **options)
-    print(next(model.parameters()).device.type, history[0].training.loss)
+    run = cifar.train(SHORT, images=stripes(64), device=device, dtype=torch.float32)
+    print(next(run.model.parameters()).device.type, run.history[0].training.loss)
 """
 
 
@@ -220,9 +221,9 @@ def test_the_recipe_takes_drawn_data(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path))
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
     images = data.load("cifar10", "train").subset(slice(0, 64))
-    _, history = cifar.train(SMALL, images=images, epochs=1, verbose=False)
+    run = cifar.train(SHORT, images=images)
     assert images.origin == "drawn"
-    assert 0 <= history[0].training.accuracy <= 1
+    assert 0 <= run.history[0].training.accuracy <= 1
 
 
 # The measurement of the gains.

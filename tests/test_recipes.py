@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from torchcourse import CourseError, data, models, training
-from torchcourse.recipes import mnist
+from torchcourse.recipes import Run, mnist
 
-SHORT = replace(mnist.GOALS["99.4"], images=4_800)
+SHORT = replace(mnist.SETTINGS["99.4"], seen=4_800)
 
 
 @pytest.fixture(scope="module")
-def run() -> mnist.Result:
-    return mnist.train(SHORT, seed=0, on="cpu")
+def run() -> Run:
+    return mnist.train(SHORT, seed=0, device="cpu")
 
 
 def test_mnist_learns_in_a_tenth_of_an_epoch(run):
@@ -25,15 +25,14 @@ def test_mnist_learns_in_a_tenth_of_an_epoch(run):
 
 def test_result_says_what_was_done(run):
     assert run.seconds > 0
-    assert run.images == SHORT.images
     assert len(run.history) == 1 and run.history[0].number == 1
     assert run.model(data.load("mnist", "test").images[:3]).shape == (3, 10)
 
 
 def test_same_seed_same_weights_another_seed_others(run):
-    tiny = replace(SHORT, images=320)
+    tiny = replace(SHORT, seen=320)
     weights = [
-        torch.cat([p.flatten() for p in mnist.train(tiny, seed, on="cpu").model.parameters()]) for seed in (3, 3, 4)
+        torch.cat([p.flatten() for p in mnist.train(tiny, seed, device="cpu").model.parameters()]) for seed in (3, 3, 4)
     ]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
@@ -41,8 +40,8 @@ def test_same_seed_same_weights_another_seed_others(run):
 
 def test_several_epochs_and_a_set_of_your_own():
     ds = data.load("fashion_mnist", "train").subset(range(640))
-    seen = mnist.train(replace(SHORT, images=1920), ds=ds, on="cpu")
-    assert len(seen.history) == 3 and seen.images == 1920
+    seen = mnist.train(replace(SHORT, seen=1920), images=ds, device="cpu")
+    assert len(seen.history) == 3
     again = training.evaluate(seen.model, data.loader(ds, 320))
     assert again.accuracy > 0.4  # of clothes that it saw three times
 
@@ -51,21 +50,21 @@ def test_few_images_make_one_pass_over_different_images(monkeypatch):
     passed = []
     monkeypatch.setattr(mnist.training, "fit", lambda model, batches, *args, **options: passed.append(list(batches)))
     ds = data.load("mnist", "train")
-    mnist.train(replace(SHORT, images=1280), ds=ds, on="cpu")
+    mnist.train(replace(SHORT, seen=1280), images=ds, device="cpu")
     images = torch.cat([images for images, labels in passed[0]])
     assert len(images) == 1280
     assert len({image.numpy().tobytes() for image in images}) > 1200  # real digits: all different
 
 
-def test_goals_ask_for_more_images_the_higher_they_are():
-    goals = [mnist.GOALS[name] for name in ("99.0", "99.4", "99.5")]
-    assert goals == sorted(goals, key=lambda settings: settings.images)
+def test_settings_ask_for_more_images_the_higher_they_are():
+    settings = [mnist.SETTINGS[name] for name in ("99.0", "99.4", "99.5")]
+    assert settings == sorted(settings, key=lambda settings: settings.seen)
     with pytest.raises(CourseError, match=r"99\.4"):
         mnist.train("99.9")
 
 
 def test_bfloat16_path_runs_and_keeps_float32_weights():
-    run = mnist.train(replace(SHORT, images=128, widths=(8, 8, 8)), on="cpu", dtype=torch.bfloat16)
+    run = mnist.train(replace(SHORT, seen=128, widths=(8, 8, 8)), device="cpu", dtype=torch.bfloat16)
     assert all(parameter.dtype == torch.float32 for parameter in run.model.parameters())
     assert run.history[0].training.loss > 0
 
@@ -82,7 +81,7 @@ from torchcourse import simgpu
 from torchcourse.recipes import mnist
 
 gpu = simgpu.accelerator()
-run = mnist.train(mnist.Settings(images=128), on=gpu)
+run = mnist.train(mnist.Setting(seen=128), device=gpu)
 assert next(run.model.parameters()).device.type == gpu.type
 assert run.history[0].training.loss < 50  # two steps on random weights: a number, not nan
 """

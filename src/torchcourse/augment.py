@@ -3,7 +3,7 @@
 Every function takes images [B, C, H, W] of any dtype on any device and returns new ones like them; each image gets its
 own luck, and no line loops over images. Random numbers come from `generator`, or from PyTorch's default one.
 
-`Augment` makes a layer of them that acts in training mode only; `averaged` uses the same changes the other way round,
+`Augment` makes a layer of them that acts in training mode only; `Averaged` uses the same changes the other way round,
 at test time.
 """
 
@@ -81,7 +81,7 @@ class Augment(nn.Module):
         return f"flip={self.flip}, shift={self.shift}, cutout={self.cutout}, mode={self.mode!r}"
 
 
-class averaged(nn.Module):  # a small letter, because it is used like a function: averaged(model, flip=True)
+class Averaged(nn.Module):
     """A model that looks several times: in eval mode its logits are the mean over changed copies of the images.
 
     flip: the mirror image too; shift: also moved by so many pixels up, down, left and right; both: all combinations.

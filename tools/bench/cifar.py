@@ -10,6 +10,7 @@ included, without imports, reading the data and the test.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tools.bench.runs import ATTEMPTS, images, one, summary, told
@@ -30,10 +31,11 @@ def measure(quick: bool = False, say: Say = print) -> dict[str, Any]:
     if quick:
         train, test, epochs = train.subset(slice(512)), test.subset(slice(100)), {SETTINGS[0]: 1}
         seeds, attempts = range(1), 1
-    options = {"images": train, "dtype": device.fast_dtype("cpu"), "verbose": False}
+    options = {"images": train, "device": "cpu", "dtype": device.fast_dtype("cpu")}
 
     def run(setting: str, seed: int, count: int) -> dict[str, Any]:
-        result = one(lambda: recipe.train(setting, seed, epochs=count, **options)[0], test, attempts)
+        how = replace(recipe.SETTINGS[setting], epochs=count)
+        result = one(lambda: recipe.train(how, seed, **options).model, test, attempts)
         say(f"cifar: ours, setting {setting!r}, {count} epochs, seed {seed}: {told(result)}")
         return result
 

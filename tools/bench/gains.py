@@ -48,7 +48,7 @@ from torch import Tensor, nn
 
 from tools.bench import save
 from torchcourse import data, models, training
-from torchcourse.augment import Augment, averaged
+from torchcourse.augment import Augment, Averaged
 
 COMMAND = "python -m tools.bench gains"
 FOLDER = Path("build/gains")
@@ -168,7 +168,7 @@ def train(
         "cpu_seconds_per_epoch": statistics.median(cpu_seconds),
         "history": history,
         "accuracy": scores["validation"].accuracy,
-        "averaged": training.evaluate(averaged(model, flip=True), scored["validation"]).accuracy,
+        "averaged": training.evaluate(Averaged(model, flip=True), scored["validation"]).accuracy,
     }
 
 

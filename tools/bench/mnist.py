@@ -35,13 +35,13 @@ EXAMPLE_SEEDS = (1,)  # the one it is shipped with
 def measure(quick: bool = False, say: Say = print) -> dict[str, Any]:
     """Both in turns: an epoch of the example, a few runs of ours, and so on."""
     train, test = (images("mnist", split, quick) for split in ("train", "test"))
-    goals = dict(recipe.GOALS)
+    goals = dict(recipe.SETTINGS)
     first = next(iter(goals))
     jobs = [(name, seed) for seed in range(SEEDS) for name in goals if name == first or seed < FEWER]
     epochs, attempts = EPOCHS, ATTEMPTS
     if quick:
         train, test = train.subset(slice(640)), test.subset(slice(100))
-        goals, jobs, epochs, attempts = {first: recipe.Settings(images=640)}, jobs[:1], 1, 1
+        goals, jobs, epochs, attempts = {first: recipe.Setting(seen=640)}, jobs[:1], 1, 1
     ours: dict[str, list[dict]] = {name: [] for name in goals}
 
     def run(jobs: list[tuple[str, int]]) -> None:
@@ -74,9 +74,9 @@ def measure(quick: bool = False, say: Say = print) -> dict[str, Any]:
     return {"ours": results, "official": examples, "times_sooner": sooner}
 
 
-def trained(settings: recipe.Settings, seed: int, train: data.ImageSet) -> nn.Module:
+def trained(setting: recipe.Setting, seed: int, train: data.ImageSet) -> nn.Module:
     """The network of one run of the recipe."""
-    return recipe.train(settings, seed, ds=train, on="cpu").model
+    return recipe.train(setting, seed, images=train, device="cpu").model
 
 
 def official_epochs(seed: int, most: int, train: data.ImageSet, test: data.ImageSet) -> Iterator[list[float]]:

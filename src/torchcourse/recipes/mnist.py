@@ -1,8 +1,8 @@
 """MNIST in seconds, on a laptop: what the course teaches, put together with nothing wasted.
 
     from torchcourse.recipes import mnist
-    result = mnist.train("99.0")
-    mnist.test_accuracy(result.model)
+    run = mnist.train("99.0")
+    mnist.test_accuracy(run.model)
 
 Where the time goes and where it is saved:
 
@@ -24,95 +24,87 @@ import time
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from torchcourse import augment, data, device, models, training
+from torchcourse import augment, data, models, training
+from torchcourse import device as devices
 from torchcourse.errors import CourseError
+from torchcourse.recipes import Run
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to train for one goal."""
+class Setting:
+    """How large, how long, how fast."""
 
-    images: int  # seen in all; if fewer than the training set holds: a random part of it, once
+    seen: int  # images in all; if fewer than the training set holds: a random part of it, once
     batch_size: int = 64
     learning_rate: float = 0.02  # at the top of the cycle
     shift: int = 1  # pixels by which a training image may move
     widths: tuple[int, int, int] = (16, 32, 64)  # channels of the three convolutions
+    smoothing: float = 0.1  # of the labels
 
 
-GOALS = {
-    "99.0": Settings(images=28_160, learning_rate=0.04, shift=0, widths=(8, 16, 64)),
-    "99.4": Settings(images=60_000),
-    "99.5": Settings(images=120_000),
+SETTINGS = {
+    # Named after the test accuracy in percent that they are meant for, mean over seeds.
+    "99.0": Setting(seen=28_160, learning_rate=0.04, shift=0, widths=(8, 16, 64)),
+    "99.4": Setting(seen=60_000),
+    "99.5": Setting(seen=120_000),
 }
-"""Goal in percent of test accuracy (mean over seeds) -> its settings."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a training run leaves."""
-
-    model: nn.Module  # takes uint8 images [B, 1, 28, 28] on its device, gives logits [B, 10]
-    history: list[training.Epoch]
-    seconds: float  # of training alone: from the first image to the last step
-    images: int  # that were seen
 
 
 def train(
-    goal: str | Settings = "99.0",
+    setting: str | Setting = "99.0",
     seed: int = 0,
     *,
-    ds: data.ImageSet | None = None,
-    on: torch.device | str | None = None,
+    images: data.ImageSet | None = None,
+    validation: data.ImageSet | None = None,
+    device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
     verbose: bool = False,
-) -> Result:
+) -> Run:
     """Train a new network.
 
-    goal: one of `GOALS`, or settings of your own.
+    setting: a name in SETTINGS, or one of your own.
     seed: of the first weights, the choice of images and their order. Same seed, device and number of threads: same
-        result.
-    ds: the images to learn from; None means MNIST's training set.
-    on: the device; None means `device.best()`.
-    dtype: to compute in; None means `device.fast_dtype(on)`.
+        weights, bit for bit.
+    images: to learn from; None means MNIST's training set. validation: for a score after each epoch.
+    device: None means `device.best()`. dtype: to compute in; None means `device.fast_dtype(device)`.
     """
-    if isinstance(goal, str) and goal not in GOALS:
-        raise CourseError(f"There is no goal {goal!r}. Choose one of: {', '.join(GOALS)}; or give Settings(...).")
-    settings = GOALS[goal] if isinstance(goal, str) else goal
-    ds = data.load("mnist", "train") if ds is None else ds
-    on = device.best() if on is None else torch.device(on)
-    dtype = dtype or device.fast_dtype(on)
+    if isinstance(setting, str) and setting not in SETTINGS:
+        raise CourseError(f"There is no setting {setting!r}. Choose one of: {', '.join(SETTINGS)}; or make a Setting.")
+    how = SETTINGS[setting] if isinstance(setting, str) else setting
+    images = data.load("mnist", "train") if images is None else images
+    device = devices.best() if device is None else torch.device(device)
+    dtype = dtype or devices.fast_dtype(device)
 
     torch.manual_seed(seed)
-    model = build(settings, ds.name).to(on)
-    optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate, fused=True)
+    model = build(how, images.name).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), how.learning_rate, fused=True)
 
     start = time.perf_counter()
-    epochs = max(1, round(settings.images / len(ds)))
-    if settings.images < len(ds):
-        ds = ds.subset(torch.randperm(len(ds))[: settings.images])
-    batches = data.loader(ds, settings.batch_size, shuffle=True, seed=seed, drop_last=True)
+    epochs = max(1, round(how.seen / len(images)))
+    if how.seen < len(images):
+        images = images.subset(torch.randperm(len(images))[: how.seen])
+    batches = data.loader(images, how.batch_size, shuffle=True, seed=seed, drop_last=True)
     steps = epochs * len(batches)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.learning_rate, total_steps=steps)
     history = training.fit(
-        model, batches, optimizer, epochs, loss_fn=smooth_loss, scheduler=cycle, dtype=dtype, verbose=verbose
+        model,
+        batches,
+        optimizer,
+        epochs,
+        validation=None if validation is None else data.loader(validation, 500),
+        loss_fn=nn.CrossEntropyLoss(label_smoothing=how.smoothing),
+        scheduler=torch.optim.lr_scheduler.OneCycleLR(optimizer, how.learning_rate, total_steps=steps),
+        dtype=dtype,
+        verbose=verbose,
     )
-    return Result(model, history, time.perf_counter() - start, steps * settings.batch_size)
+    return Run(model, history, time.perf_counter() - start)
 
 
-def build(settings: Settings, name: str = "mnist") -> nn.Module:
+def build(how: Setting, name: str = "mnist") -> nn.Module:
     """The whole way from stored pixels to logits: shift, normalize, network; averaged over shifts at test time."""
-    network = models.MnistNet(settings.widths)
-    return augment.averaged(
-        nn.Sequential(augment.Augment(shift=settings.shift), models.Normalize(name), network), shift=1
-    )
-
-
-def smooth_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy against labels that leave a tenth of the probability to all classes together."""
-    return F.cross_entropy(logits, labels, label_smoothing=0.1)
+    network = models.MnistNet(how.widths)
+    return augment.Averaged(nn.Sequential(augment.Augment(shift=how.shift), models.Normalize(name), network), shift=1)
 
 
 def test_accuracy(model: nn.Module, dtype: torch.dtype | None = None) -> float:
