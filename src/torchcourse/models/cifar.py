@@ -34,7 +34,7 @@ class CifarNet(nn.Module):
     """A small convolutional network that learns CIFAR-10 quickly: a stem, three stages, one linear layer.
 
     widths: channels of the three stages; each stage halves height and width.
-    stride: of the 2×2 stem. 2 makes the image small at once (a quarter of the work); 1 keeps every pixel.
+    stride: of the 3×3 stem. 2 makes the image small at once (a quarter of the work); 1 keeps every pixel.
     residual: each stage adds what comes into its second convolution to what comes out of it.
     classes: how many to tell apart.
     """
@@ -48,9 +48,9 @@ class CifarNet(nn.Module):
     ):
         super().__init__()
         first, second, third = widths
-        self.stem = nn.Conv2d(3, 24, 2, stride, bias=False)  # [B, 24, 16, 16] with stride 2
+        self.stem = nn.Conv2d(3, 32, 3, stride, padding=1, bias=False)  # [B, 32, 16, 16] with stride 2
         self.stages = nn.Sequential(
-            Stage(24, first, residual),  # [B, 32, 8, 8]
+            Stage(32, first, residual),  # [B, 32, 8, 8]
             Stage(first, second, residual),  # [B, 64, 4, 4]
             Stage(second, third, residual),  # [B, 128, 2, 2]
         )
@@ -69,12 +69,13 @@ class CifarNet(nn.Module):
 
         patches: normalized images [N, 3, H, W], a few thousand are enough.
 
-        Neighboring pixels are nearly equal, so most of what a patch of 2×2 pixels holds is its brightness. The
+        Neighboring pixels are nearly equal, so most of what a patch of 3×3 pixels holds is its brightness. The
         eigenvectors of the patches' covariance are the directions that vary independently; divided by the square
-        root of their eigenvalues, all vary equally much, and the first stage learns from all of them at once. The
-        other 12 channels are the same with the opposite sign: what GELU cuts off in one gets through in the other.
+        root of their eigenvalues, all vary equally much, and the first stage learns from all of them at once. Of the
+        27 directions the 16 that vary most are kept: the others hold little but noise. The other 16 channels are the
+        same with the opposite sign: what GELU cuts off in one gets through in the other.
         """
-        weights = whitening(patches, self.stem.kernel_size[0])
+        weights = whitening(patches, self.stem.kernel_size[0])[: self.stem.out_channels // 2]
         with torch.no_grad():
             self.stem.weight.copy_(torch.cat([weights, -weights]))
         self.stem.weight.requires_grad_(False)
@@ -99,9 +100,11 @@ class Stage(nn.Module):
 def whitening(images: Tensor, size: int, eps: float = 5e-4) -> Tensor:
     """Weights [3 * size², 3, size, size] of a convolution whose outputs are uncorrelated and of variance about 1.
 
+    The first output belongs to the direction in which the patches vary most, the last to the one in which they hardly do.
     images: [N, 3, H, W], normalized as the network will see them; size: of the patches, in pixels.
     eps: added to the variances, so that directions in which almost nothing happens are not blown up to noise.
     """
     patches = F.unfold(images, size, stride=size).transpose(1, 2).flatten(0, 1)  # [patches, 3 * size²]
     variances, directions = torch.linalg.eigh(patches.T.cov())  # directions: one per column
-    return (directions / (variances + eps).sqrt()).T.reshape(-1, images.shape[1], size, size)
+    weights = (directions / (variances + eps).sqrt()).T.reshape(-1, images.shape[1], size, size)
+    return weights.flip(0)  # eigh begins with the smallest variance

@@ -3,7 +3,8 @@
 What makes it quick:
 
 - A network that is small where images are large (`models.CifarNet`), with batch norm and max pooling.
-- A stem that need not be learned: its weights come from the training images themselves (`CifarNet.whiten`).
+- A stem that need not be learned: its weights come from the training images themselves (`CifarNet.whiten`). It looks
+  at 3×3 pixels and keeps what varies most; patches of 2×2 pixels hold too little, and a run ends clearly lower.
 - Orthogonal steps for the convolutions (`optim.Muon`): fewer steps to the same accuracy.
 - Convolutions that begin by handing their input on, so that something reaches the other end from the first step.
 - A learning rate that is high at once, since Muon's steps have the right length from the start, and falls to zero
@@ -12,7 +13,7 @@ What makes it quick:
 - The answer is averaged over an image and its mirror image.
 
 All of it was chosen on the last 5,000 images of the training set, without a look at the test set. A few rates were
-tried, each with one seed and at most one pass over the images, so there is room to do better.
+tried, each with one seed, so there is room to do better.
 """
 
 import time
@@ -47,7 +48,7 @@ class Setting:
 SETTINGS = {
     # Named after the seconds they are meant for, on two cores. What they take and reach on a machine: `make bench`.
     "15 s": Setting((32, 64, 128), stride=2, epochs=1, batch_size=128),
-    "75 s": Setting((32, 64, 128), stride=2, epochs=5, batch_size=128, shift=1),
+    "75 s": Setting((32, 64, 128), stride=2, epochs=4, batch_size=128),
     # For a real GPU, which has room for every pixel and for many more channels.
     "gpu": Setting((64, 256, 256), stride=1, epochs=10, batch_size=512, shift=2),
 }
