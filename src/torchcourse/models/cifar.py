@@ -100,7 +100,7 @@ class Stage(nn.Module):
 def whitening(images: Tensor, size: int, eps: float = 5e-4) -> Tensor:
     """Weights [3 * size², 3, size, size] of a convolution whose outputs are uncorrelated and of variance about 1.
 
-    The first output belongs to the direction in which the patches vary most, the last to the one in which they hardly do.
+    The first output belongs to the direction in which the patches vary most, the last to where they hardly vary.
     images: [N, 3, H, W], normalized as the network will see them; size: of the patches, in pixels.
     eps: added to the variances, so that directions in which almost nothing happens are not blown up to noise.
     """
