@@ -6,10 +6,13 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 CHAPTERS ?=
 PARTS ?=
+OPTIONS ?=
+# `make gpu` uses the PyTorch that a machine has, and installs nothing.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build release lab slides bench doctor lint clean
+.PHONY: help run test build release lab slides bench gpu wheelhouse doctor lint clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -34,6 +37,12 @@ slides: $(VENV)/.installed ## offline HTML decks in build/slides (needs npm)
 
 bench: $(VENV)/.installed ## measure the kit beside other libraries (half an hour on a quiet machine; PARTS="peak mnist" for some)
 	@$(BIN)/python -m tools.bench $(PARTS)
+
+gpu: ## on a GPU machine: execute, test and measure everything (PARTS="run precision" for some, OPTIONS="--minutes 5")
+	@$(GPU_PYTHON) -m tools.gpu $(PARTS) $(OPTIONS)
+
+wheelhouse: $(VENV)/.installed ## packages for a machine without network, into build/wheelhouse (OPTIONS="--python 3.12")
+	@$(BIN)/python -m tools.wheelhouse $(OPTIONS)
 
 doctor: $(VENV)/.installed ## is this machine ready for the course?
 	@$(BIN)/torchcourse doctor

@@ -143,6 +143,7 @@ for name, settings in {"flip": {}, "shift": {"pixels": 2}, "cutout": {"size": 3}
 """
 
 
+@pytest.mark.gpu
 def test_images_on_an_accelerator():
     """In a process of its own: once the practice GPU is on, it stays."""
     done = subprocess.run([sys.executable, "-c", ON_AN_ACCELERATOR], capture_output=True, text=True)

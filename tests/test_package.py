@@ -27,6 +27,7 @@ FLOORS = [
         "diagrams",
         "convolutions",
         "graphs",
+        "floats",
         "timeline",
         "record",
     },

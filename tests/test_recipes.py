@@ -87,6 +87,7 @@ assert run.history[0].training.loss < 50  # two steps on random weights: a numbe
 """
 
 
+@pytest.mark.gpu
 def test_runs_on_an_accelerator():
     """In a process of its own: once the practice GPU is on, it stays."""
     done = subprocess.run([sys.executable, "-c", ON_AN_ACCELERATOR], capture_output=True, text=True)

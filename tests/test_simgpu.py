@@ -786,6 +786,7 @@ def words(slip: str, gpu: torch.device) -> str:
     return ""
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", SLIPS)
 def test_mistakes_meet_the_words_of_a_real_gpu(name):
     slip, expected = SLIPS[name]

@@ -7,6 +7,8 @@ import torch
 from torchcourse import simgpu, timeline
 from torchcourse.trace import Cost, Trace, trace
 
+pytestmark = pytest.mark.gpu
+
 
 @pytest.fixture
 def recorded() -> Trace:

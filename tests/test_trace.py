@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from torchcourse import simgpu
 from torchcourse.trace import KERNEL, SYNCHRONIZE, TO_DEVICE, Cost, Event, trace
 
+pytestmark = pytest.mark.gpu
+
 
 @pytest.fixture(scope="module")
 def gpu() -> torch.device:

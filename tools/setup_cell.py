@@ -40,7 +40,7 @@ if missing("torchcourse"):  # perhaps this notebook lies in a copy of the course
     sys.path += [str(up / "src") for up in Path.cwd().resolve().parents if (up / "src" / "torchcourse").is_dir()]
 if missing("torchcourse"):
     install("--no-deps", os.environ.get("TORCHCOURSE_SOURCE", "{source}"))
-for package in missing("matplotlib", "numpy", "safetensors"):
+for package in missing("matplotlib", "numpy", "safetensors", "cloudpickle", "psutil"):
     install(package)
 
 import torchcourse

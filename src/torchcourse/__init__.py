@@ -30,9 +30,10 @@ def setup(chapter: str) -> None:
             f"This course needs PyTorch {oldest} or newer and found {torch.__version__}. "
             "Run `pip install --upgrade torch torchvision`, then restart the kernel."
         )
-    from torchcourse import device, plots
+    from torchcourse import device, distributed, plots
     from torchcourse.checks import engine
 
     plots.use_style()
+    distributed.register()  # %%torchrun
     engine.current_chapter = chapter
     print(f"torchcourse {__version__} · PyTorch {torch.__version__} · {device.describe()} · {os.cpu_count()} CPU cores")

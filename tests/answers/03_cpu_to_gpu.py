@@ -26,6 +26,19 @@ def copy_asked_of_to(tensor):
     return tensor.data.to("cpu", copy=True).numpy()
 
 
+def by_force(tensor):
+    return tensor.numpy(force=True).copy()
+
+
+def gradients_off(tensor):
+    with torch.no_grad():  # there `.numpy()` asks for no `.detach()`
+        return tensor.cpu().numpy().copy()
+
+
+def made_zero_first(tensor):
+    return tensor.detach().cpu().numpy() + 0
+
+
 def plain(tensor):
     return tensor.numpy()
 
@@ -180,6 +193,30 @@ def all_sent_before(model, batches, device, epochs):
     return one_training(model, there, device, epochs)
 
 
+def one_reading_for_all(model, batches, device, epochs):
+    model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    sums = torch.zeros(epochs, device=device)
+    for epoch in range(epochs):
+        for images, labels in batches:
+            loss = F.cross_entropy(model(images.to(device, non_blocking=True) / 255), labels.to(device))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            sums[epoch] += loss.detach()
+    return (sums / len(batches)).tolist()
+
+
+def moved_back(model, batches, device, epochs):
+    losses = one_reading_for_all(model, batches, device, epochs)
+    model.cpu()
+    return losses
+
+
+def trained_a_copy(model, batches, device, epochs):
+    return one_reading_for_all(copy.deepcopy(model), batches, device, epochs)
+
+
 def left_on_the_cpu(model, batches, device, epochs):
     return one_training(model, batches, torch.device("cpu"), epochs)
 
@@ -314,6 +351,43 @@ def all_at_once(model, batches):
     return right.item(), worst.item(), int((logits.softmax(1).amax(1) > 0.9).sum())
 
 
+def by_where_and_any(model, batches):
+    right, worst, sure, seen = 0, [], 0, 0
+    with torch.inference_mode():
+        for images, labels in batches:
+            logits = model(images)
+            right = right + torch.eq(logits.argmax(1), labels).sum()
+            worst.append((-logits.log_softmax(1)).gather(1, labels[:, None]).max())
+            sure = sure + logits.softmax(1).gt(0.9).any(1).sum()
+            seen += len(labels)
+        return float(right) / seen, torch.stack(worst).max().item(), int(sure)
+
+
+def quiet(model, batches, share=None):
+    """Right, but for gradients that stay on; share: how the accuracy comes from (counts, sizes), both lists."""
+    counts, sizes, worst, sure = [], [], torch.zeros((), device=batches[0][0].device), 0
+    for images, labels in batches:
+        logits = model(images)
+        counts.append((logits.argmax(1) == labels).sum())
+        sizes.append(len(labels))
+        worst = torch.maximum(worst, F.cross_entropy(logits, labels, reduction="none").max())
+        sure = sure + (logits.softmax(1).amax(1) > 0.9).sum()
+    accuracy = share(counts, sizes) if share else sum(counts) / sum(sizes)
+    return accuracy.item(), worst.item(), sure.item()
+
+
+def gradients_left_on(model, batches):
+    return quiet(model, batches)
+
+
+@torch.no_grad()
+def mean_of_means(model, batches):
+    def share(counts, sizes):
+        return sum(c / n for c, n in zip(counts, sizes, strict=True)) / len(sizes)
+
+    return quiet(model, batches, share)
+
+
 def as_given(model, batches):
     right, seen, worst, sure = 0.0, 0, 0.0, 0
     with torch.no_grad():
@@ -423,6 +497,22 @@ def by_going_up(curve, share, largest):
             return size
 
 
+def with_numpy(curve, share, largest):
+    sizes = np.array(sorted(size for size in curve if size <= largest))
+    rates = np.array([curve[size] for size in sizes])
+    return sizes[rates >= share * rates.max()][0]
+
+
+def strictly_smaller(curve, share, largest):
+    fits = {size: rate for size, rate in curve.items() if size < largest}
+    return min(size for size in fits if fits[size] >= share * max(fits.values()))
+
+
+def strictly_better(curve, share, largest):
+    fits = {size: rate for size, rate in curve.items() if size <= largest}
+    return min(size for size in fits if fits[size] > share * max(fits.values()))
+
+
 def the_quickest(curve, share, largest):
     return max((size for size in curve if size <= largest), key=curve.get)
 
@@ -490,15 +580,85 @@ def means_weighed(model, batches, optimizer, device, rows):
     model.train()
     losses = []
     for images, labels in batches:
-        images, labels = images.to(device), labels.to(device)
         optimizer.zero_grad(set_to_none=False)
         for start in range(0, len(images), rows):
-            piece = slice(start, start + rows)
-            loss = F.cross_entropy(model(images[piece]), labels[piece]) * len(labels[piece])
+            x, y = images[start : start + rows].to(device), labels[start : start + rows].to(device)
+            loss = F.cross_entropy(model(x), y) * len(y)
             loss.div(len(labels)).backward()
             losses.append(loss.detach())
         optimizer.step()
     return float(torch.stack(losses).sum() / sum(len(labels) for _, labels in batches))
+
+
+def divided_before_the_step(model, batches, optimizer, device, rows):
+    total, seen = torch.zeros((), device=device), 0
+    optimizer.zero_grad()
+    for images, labels in batches:
+        for x, y in zip(images.split(rows), labels.split(rows), strict=True):
+            loss = F.cross_entropy(model(x.to(device)), y.to(device), reduction="sum")
+            loss.backward()
+            total += loss.detach()
+        for parameter in model.parameters():
+            parameter.grad /= len(images)
+        optimizer.step()
+        optimizer.zero_grad()
+        seen += len(images)
+    return total.item() / seen
+
+
+def equal_pieces(model, batches, optimizer, device, rows):
+    total, seen = 0, 0
+    for images, labels in batches:
+        model.zero_grad()
+        pieces = -(-len(images) // rows)
+        labels = labels.to(device)  # small: the whole batch's labels may travel at once
+        for x, y in zip(images.tensor_split(pieces), labels.tensor_split(pieces), strict=True):
+            loss = F.cross_entropy(model(x.to(device)), y) * len(y) / len(labels)
+            loss.backward()
+            total = total + loss.detach() * len(labels)
+        optimizer.step()
+        seen += len(images)
+    return float(total) / seen
+
+
+def cleared(when, divide_by="batch"):
+    """Right but for the moments at which gradients are cleared, or for what a piece's sum is divided by."""
+
+    def epoch(model, batches, optimizer, device, rows):
+        total, seen = torch.zeros((), device=device), 0
+        if when == "once":
+            optimizer.zero_grad()
+        for images, labels in batches:
+            if when == "before":
+                optimizer.zero_grad()
+            for x, y in zip(images.split(rows), labels.split(rows), strict=True):
+                loss = F.cross_entropy(model(x.to(device)), y.to(device), reduction="sum")
+                (loss / {"batch": len(images), "piece": rows, "nothing": 1}[divide_by]).backward()
+                total += loss.detach()
+            optimizer.step()
+            if when == "after":
+                optimizer.zero_grad()
+            seen += len(images)
+        return total.item() / seen
+
+    return epoch
+
+
+def sent_whole(model, batches, optimizer, device, rows):
+    return sums(model, [(x.to(device), y.to(device)) for x, y in batches], optimizer, device, rows)
+
+
+def one_backward(model, batches, optimizer, device, rows):
+    total, seen = 0, 0
+    for images, labels in batches:
+        optimizer.zero_grad()
+        loss = 0
+        for x, y in zip(images.split(rows), labels.split(rows), strict=True):
+            loss = loss + F.cross_entropy(model(x.to(device)), y.to(device), reduction="sum")
+        (loss / len(images)).backward()
+        optimizer.step()
+        total, seen = total + loss.detach(), seen + len(images)
+    return float(total) / seen
 
 
 def not_weighed(model, batches, optimizer, device, rows):
@@ -552,12 +712,20 @@ def no_step(model, batches, optimizer, device, rows):
 
 
 RIGHT = {
-    "to_numpy": [four_words, clone_first, copied_by_numpy, copy_asked_of_to],
+    "to_numpy": [
+        four_words,
+        clone_first,
+        copied_by_numpy,
+        copy_asked_of_to,
+        by_force,
+        gradients_off,
+        made_zero_first,
+    ],
     "keep_weights": [cloned, copied, through_a_file, copied_model],
-    "migrate_training": [read_once, read_each_epoch, all_sent_before],
-    "quiet_evaluation": [read_in_one_go, three_readings, all_at_once],
-    "choose_batch_size": [smallest_of_the_good, by_going_up],
-    "accumulate_epoch": [sums, means_weighed],
+    "migrate_training": [read_once, read_each_epoch, all_sent_before, one_reading_for_all],
+    "quiet_evaluation": [read_in_one_go, three_readings, all_at_once, by_where_and_any],
+    "choose_batch_size": [smallest_of_the_good, by_going_up, with_numpy],
+    "accumulate_epoch": [sums, means_weighed, divided_before_the_step, equal_pieces],
 }
 WRONG = {
     "to_numpy": [
@@ -584,6 +752,8 @@ WRONG = {
     ],
     "migrate_training": [
         (left_on_the_cpu, "model stayed on the CPU"),
+        (moved_back, "moved it back"),
+        (trained_a_copy, "trained a copy"),
         (model_left_behind, "same device"),
         (labels_left_behind, "same device"),
         (floats_travel, "four times the bytes"),
@@ -602,6 +772,8 @@ WRONG = {
     ],
     "quiet_evaluation": [
         (as_given, "lines wait in the loop"),
+        (gradients_left_on, "graph was recorded"),
+        (mean_of_means, "mean of the batches' means"),
         (if_left, "an `if` has to know"),
         (pythons_max, "`max` compares"),
         (mask_left, "masked selection"),
@@ -614,6 +786,8 @@ WRONG = {
     "choose_batch_size": [
         (the_quickest, "not the smallest that is nearly as quick"),
         (memory_forgotten, "does not fit"),
+        (strictly_smaller, "itself a size that fits"),
+        (strictly_better, "takes it in"),
         (best_of_all, "no competitor"),
         (largest_good, "largest good batch"),
         (first_in_the_dictionary, "order of the dictionary"),
@@ -622,6 +796,13 @@ WRONG = {
         (never_measured, "never measured"),
     ],
     "accumulate_epoch": [
+        (sent_whole, "first split"),
+        (cleared("never"), "old gradients are still there"),
+        (cleared("once"), "old gradients are still there"),
+        (cleared("after"), "before the first batch"),
+        (cleared("before", "piece"), "rows of a piece"),
+        (cleared("before", "nothing"), "sum over the images"),
+        (one_backward, "graphs of several pieces"),
         (not_weighed, "too large: each piece"),
         (by_pieces, "short piece counts as much"),
         (cleared_for_each_piece, "cleared for every piece"),

@@ -1,5 +1,6 @@
 """Right and wrong answers to the exercises of chapter 04."""
 
+import io
 import math
 
 import torch
@@ -47,6 +48,10 @@ def size_without_stride(n, kernel, stride=1, padding=0):
 
 def size_without_kernel(n, kernel, stride=1, padding=0):
     return (n + 2 * padding) // stride
+
+
+def size_one_too_early(n, kernel, stride=1, padding=0):
+    return (n + 2 * padding - kernel + 1) // stride
 
 
 # convolve ------------------------------------------------------------------------------------------------------------
@@ -117,6 +122,12 @@ def convolve_one_short(images, weight, bias):
     return convolve_by_windows(images, weight, bias)[:, :, :-1, :-1]
 
 
+def convolve_last_places_empty(images, weight, bias):
+    output = convolve_by_windows(images, weight, bias)
+    output[:, :, -1] = output[:, :, :, -1] = 0
+    return output
+
+
 # small_net -----------------------------------------------------------------------------------------------------------
 class SmallByAttributes(nn.Module):
     def __init__(self):
@@ -142,6 +153,17 @@ class SmallSequential(nn.Sequential):
 
 def small_by_function():
     return nn.Sequential(nn.Conv2d(1, 12, 5, stride=3), nn.GELU(), nn.Flatten(), nn.Linear(12 * 8 * 8, 10))
+
+
+class SmallByHand(nn.Module):
+    """Weights without nn.Conv2d, and a maximum over all places: it bends, without ReLU and without bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(10, 1, 7, 7) / 7)
+
+    def forward(self, x):
+        return F.conv2d(x, self.weight).amax((2, 3))
 
 
 class SmallTooLarge(nn.Sequential):
@@ -205,6 +227,39 @@ class SmallDense(nn.Sequential):
 class SmallNineClasses(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Conv2d(1, 8, 3, stride=3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 81, 9))
+
+
+class SmallWithoutRelu(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(1, 8, 3, stride=3), nn.Flatten(), nn.Linear(8 * 81, 20), nn.Linear(20, 10))
+
+
+class SmallReluAtTheEnd(SmallByAttributes):
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
+class SmallWithoutGrad(SmallByAttributes):
+    def forward(self, x):
+        with torch.no_grad():
+            return super().forward(x)
+
+
+class SmallFrozen(SmallByAttributes):
+    def __init__(self):
+        super().__init__()
+        self.requires_grad_(False)
+
+
+class SmallLayerInForward(SmallByAttributes):
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 4)
+        return nn.Linear(8 * 49, 10)(x.flatten(1))
+
+
+class SmallInPlace(SmallByAttributes):
+    def forward(self, x):
+        return super().forward(x.mul_(2))
 
 
 class SmallUnused(SmallByAttributes):
@@ -308,6 +363,22 @@ class GarmentsTwice(Garments):
         return self.transform(self.images[index]) if self.transform(self.images[index]) is not None else 0, 0
 
 
+class GarmentsRemembered(Garments):
+    def __init__(self, images, labels, transform=None):
+        super().__init__(images, labels, transform)
+        self.memory = {}
+
+    def __getitem__(self, index):
+        if index not in self.memory:
+            self.memory[index] = super().__getitem__(index)
+        return self.memory[index]
+
+
+class GarmentsSwapped(Garments):
+    def __getitem__(self, index):
+        return super().__getitem__(index)[::-1]
+
+
 class GarmentsInPlace(Garments):
     def __getitem__(self, index):
         image, label = super().__getitem__(index)
@@ -388,6 +459,30 @@ def checkpoint_drawing(model, optimizer, epoch):
 
 def checkpoint_without_optimizer(model, optimizer, epoch):
     return {"model": model.state_dict(), "random": torch.get_rng_state(), "epoch": epoch}
+
+
+def checkpoint_in_eval_mode(model, optimizer, epoch):
+    model.eval()
+    return checkpoint(model, optimizer, epoch)
+
+
+def checkpoint_aside(model, optimizer, epoch):
+    buffer = io.BytesIO()
+    torch.save(checkpoint(model, optimizer, epoch), buffer)
+    checkpoint_aside.kept = buffer.getvalue()
+    return epoch
+
+
+def restore_from_aside(model, optimizer, state):
+    restore(model, optimizer, torch.load(io.BytesIO(checkpoint_aside.kept)))
+    return state
+
+
+def restore_with_seed(model, optimizer, state):
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    torch.manual_seed(0)
+    return state["epoch"]
 
 
 # train_garments ------------------------------------------------------------------------------------------------------
@@ -537,10 +632,25 @@ def field_strides(layers):
     return math.prod(stride for _, stride in layers)
 
 
+def field_from_the_wrong_end(layers):
+    field = 1
+    for kernel, stride in layers:
+        field = (field - 1) * stride + kernel
+    return field
+
+
+def field_last_stride_only(layers):
+    field = step = 1
+    for kernel, stride in layers:
+        field += (kernel - 1) * step
+        step = stride
+    return field
+
+
 RIGHT = {
     "conv_size": [size_by_formula, size_by_counting, size_by_asking],
     "convolve": [convolve_by_loops, convolve_by_windows, convolve_by_matmul, convolve_by_moving_images],
-    "small_net": [SmallByAttributes, SmallSequential, small_by_function],
+    "small_net": [SmallByAttributes, SmallSequential, small_by_function, SmallByHand],
     "image_dataset": [Garments, GarmentsTensorLabels],
     "go_on_exactly": [(checkpoint, restore), [checkpoint_as_list, restore_from_list]],
     "train_garments": [train_one_cycle, train_with_norm],
@@ -556,6 +666,7 @@ WRONG = {
         (size_as_float, "whole number"),
         (size_without_stride, "forgets the stride"),
         (size_without_kernel, "forgets the kernel"),
+        (size_one_too_early, "one short"),
     ],
     "convolve": [
         (convolve_no_bias, "bias is missing"),
@@ -566,6 +677,7 @@ WRONG = {
         (convolve_by_conv2d, "PyTorch's convolution"),
         (convolve_padded, "no padding"),
         (convolve_one_short, "last row and column"),
+        (convolve_last_places_empty, "nothing was written there"),
     ],
     "small_net": [
         (SmallTooLarge, "over the budget"),
@@ -580,6 +692,12 @@ WRONG = {
         (SmallUnused, "no gradient"),
         (SmallMixed, "other company"),
         (SmallForgotReturn, "return"),
+        (SmallWithoutRelu, "has no ReLU"),
+        (SmallReluAtTheEnd, "no logit is below zero"),
+        (SmallWithoutGrad, "can learn"),
+        (SmallFrozen, "can learn"),
+        (SmallLayerInForward, "layers are made in `__init__`"),
+        (SmallInPlace, "changed its argument"),
     ],
     "image_dataset": [
         (GarmentsTransformedFirst, "already ran"),
@@ -593,6 +711,8 @@ WRONG = {
         (GarmentsWrongLength, "length"),
         (GarmentsTwice, "more than once"),
         (GarmentsInPlace, "have changed"),
+        (GarmentsRemembered, "asked for again"),
+        (GarmentsSwapped, "other way round"),
     ],
     "go_on_exactly": [
         ((checkpoint, restore_without_optimizer), "momentum is lost"),
@@ -605,6 +725,9 @@ WRONG = {
         ((checkpoint_drawing, restore), "changed the run"),
         ((checkpoint_without_optimizer, restore), "KeyError"),
         (checkpoint, "two functions"),
+        ((checkpoint_in_eval_mode, restore), "changed the run"),
+        ((checkpoint_aside, restore_from_aside), "in `state`"),
+        ((checkpoint, restore_with_seed), "a seed was set"),
     ],
     "train_garments": [
         (train_three_batches, "ended after 4"),
@@ -626,5 +749,7 @@ WRONG = {
         (field_product, "multiplied"),
         (field_own_stride, "own stride"),
         (field_strides, "product of the strides"),
+        (field_from_the_wrong_end, "opposite order"),
+        (field_last_stride_only, "multiply"),
     ],
 }

@@ -83,6 +83,20 @@ def of_bytes(images):
     return images.mean((0, 2, 3)), images.std((0, 2, 3))
 
 
+def by_the_largest(images):
+    scaled = images.float() / images.max()
+    return scaled.mean((0, 2, 3)), scaled.std((0, 2, 3))
+
+
+def by_256(images):
+    scaled = images.float() / 256
+    return scaled.mean((0, 2, 3)), scaled.std((0, 2, 3))
+
+
+def deviation_not_scaled(images):
+    return (images.float() / 255).mean((0, 2, 3)), images.float().std((0, 2, 3))
+
+
 def means_only(images):
     return (images.float() / 255).mean((0, 2, 3))
 
@@ -224,6 +238,48 @@ def channels_apart(images, pixels):
     return torch.cat(parts, 1)
 
 
+def every_other_mirrored(images, pixels):
+    moved = augment.shift(images, pixels)
+    moved[::2] = moved[::2].flip(-1)
+    return moved
+
+
+def moved_by(draw):
+    """Mirrored and moved, with one offset for each image and direction from draw(count, pixels)."""
+
+    def answer(images, pixels):
+        windows = F.pad(augment.flip(images), (pixels,) * 4).unfold(2, images.shape[2], 1).unfold(3, images.shape[3], 1)
+        top, left = (draw(len(images), pixels) + pixels for _ in range(2))
+        return windows[torch.arange(len(images)), :, top, left]
+
+    return answer
+
+
+def drawn_evenly(count, pixels):
+    return torch.randint(-pixels, pixels + 1, (count,))
+
+
+def drawn_and_rounded(count, pixels):
+    return ((torch.rand(count) * 2 - 1) * pixels).round().long()
+
+
+def drawn_and_truncated(count, pixels):
+    return ((torch.rand(count) * 2 - 1) * (pixels + 1)).long()
+
+
+def drawn_from_a_bell(count, pixels):
+    return torch.randn(count).mul(pixels / 2).round().clamp(-pixels, pixels).long()
+
+
+def drawn_at_the_ends(count, pixels):
+    return (torch.randint(2, (count,)) * 2 - 1) * pixels
+
+
+def coin_from_a_bell(images, pixels):
+    mirrored = torch.randn(len(images), 1, 1, 1) < 0.5
+    return augment.shift(torch.where(mirrored, images.flip(-1), images), pixels)
+
+
 def with_labels(images, pixels):
     return of_the_course(images, pixels), torch.arange(len(images))
 
@@ -289,10 +345,10 @@ class Sequence(nn.Module):
         super().__init__()
         self.same = stride == 1 and inputs == outputs
         self.layers = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, padding=1),
+            nn.Conv2d(inputs, outputs, 3, stride=stride, padding="same" if stride == 1 else 1),
             nn.BatchNorm2d(outputs),
             nn.GELU(),
-            nn.Conv2d(outputs, outputs, 3, stride=stride, padding="same" if stride == 1 else 1),
+            nn.Conv2d(outputs, outputs, 3, padding=1),
             nn.BatchNorm2d(outputs),
         )
         torch.nn.init.constant_(self.layers[-1].weight, 0)
@@ -301,6 +357,42 @@ class Sequence(nn.Module):
 
     def forward(self, x):
         return self.layers(x) + (x if self.same else self.match(x))
+
+
+class NoReluButAtTheEnd(PlainBlock):
+    def forward(self, x):
+        return F.relu(self.shortcut(x) + self.norm2(self.conv2(self.norm1(self.conv1(x)))))
+
+
+class StrideInTheSecond(PlainBlock):
+    def __init__(self, inputs, outputs, stride=1):
+        super().__init__(inputs, outputs, stride)
+        self.conv1.stride, self.conv2.stride = self.conv2.stride, self.conv1.stride
+
+
+class ShortcutWithNeighbors(PlainBlock):
+    def make_shortcut(self, inputs, outputs, stride):
+        if inputs == outputs and stride == 1:
+            return nn.Identity()
+        return nn.Conv2d(inputs, outputs, 3, stride, padding=1)
+
+
+class FirstNormStartsAtZero(PlainBlock):
+    norm_starts_at_zero = False
+
+    def __init__(self, inputs, outputs, stride=1):
+        super().__init__(inputs, outputs, stride)
+        nn.init.zeros_(self.norm1.weight)
+
+
+class BranchEndsInRelu(PlainBlock):
+    def forward(self, x):
+        return self.shortcut(x) + F.relu(self.branch(x))
+
+
+class InPlaceRelu(PlainBlock):
+    def forward(self, x):
+        return super().forward(x.relu_())
 
 
 class NotAdded(PlainBlock):
@@ -428,11 +520,30 @@ class WithoutGradients(nn.Module):
         self.body, self.head = body, head
         for parameter in self.body.parameters():
             parameter.requires_grad = False
+        self.train()
 
     def train(self, mode=True):
         self.training = mode
         self.head.train(mode)
         self.body.train(False)
+        return self
+
+    def forward(self, x):
+        with torch.no_grad():
+            features = self.body(x)
+        return self.head(features)
+
+
+class NoGradInForward(nn.Module):
+    """The weights of the body keep requires_grad, and still nothing reaches them."""
+
+    def __init__(self, body, head):
+        super().__init__()
+        self.body, self.head = body.eval(), head
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.body.eval()
         return self
 
     def forward(self, x):
@@ -535,6 +646,36 @@ class BodyHidden(nn.Module):
 
     def forward(self, x):
         return self.head(self.parts[0](x))
+
+
+class ModeForgotten(Frozen):
+    def train(self, mode=True):
+        self.head.train(mode)
+        self.body.eval()
+        return self
+
+
+class BornInTrainMode(Frozen):
+    def __init__(self, body, head):
+        super().__init__(body, head)
+        self.body.train()
+
+
+class Probabilities(Frozen):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+
+
+class OtherFeatures(Frozen):
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+
+
+class WrongPartFrozen(Frozen):
+    def __init__(self, body, head):
+        super().__init__(body, head)
+        self.body.requires_grad_(True)
+        self.head.requires_grad_(False)
 
 
 class HeadUnused(Frozen):
@@ -663,6 +804,29 @@ def many_steps_on_each_batch(budget):
     return model
 
 
+def normalized_outside(budget):
+    def prepared():
+        for images, labels in budget:
+            yield (images.float() / 255 - 0.47) / 0.25, labels
+
+    model = linear()[1:]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for images, labels in prepared():
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    return model
+
+
+def returns_inside(budget):
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for images, labels in budget:
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        return model
+
+
 def wants_floats(budget):
     for _ in budget:
         break
@@ -692,6 +856,26 @@ def ready_made(logits, labels, smoothing):
     return F.cross_entropy(logits, labels, label_smoothing=smoothing)
 
 
+def by_soft_targets(logits, labels, smoothing):
+    target = torch.full_like(logits, smoothing / logits.shape[1])
+    target[torch.arange(len(labels)), labels] += 1 - smoothing
+    return F.cross_entropy(logits, target)
+
+
+def ready_made_module(logits, labels, smoothing):
+    return nn.CrossEntropyLoss(label_smoothing=smoothing)(logits, labels)
+
+
+def all_labels_for_every_image(logits, labels, smoothing):
+    logs = logits.log_softmax(1)
+    return -((1 - smoothing) * logs[:, labels].mean() + smoothing * logs.mean())
+
+
+def classes_from_labels(logits, labels, smoothing):
+    target = F.one_hot(labels) * (1 - smoothing) + smoothing / logits.shape[1]
+    return -(target * logits.log_softmax(1)).sum(1).mean()
+
+
 def smooth(target, reduce=lambda product: -product.sum(1).mean(), log=lambda logits: logits.log_softmax(1)):
     """A loss with another target, another reduction, or something else than log_softmax."""
 
@@ -708,17 +892,20 @@ def right_target(hot, smoothing, classes):
 
 RIGHT = {
     "channel_statistics": [scaled_then_reduced, one_row_for_each_channel, from_squares],
-    "augment_batch": [windows_by_indexing, of_the_course, loop_over_offsets, by_gather],
+    "augment_batch": [windows_by_indexing, of_the_course, loop_over_offsets, by_gather, moved_by(drawn_evenly)],
     "residual_block": [PlainBlock, WithReluAtTheEnd, Sequence],
-    "frozen_body": [Frozen, WithoutGradients, EvalInForward],
+    "frozen_body": [Frozen, WithoutGradients, NoGradInForward, EvalInForward],
     "gain_interval": [paired, paired_in_python],
     "train_within": [adam_one_cycle, momentum_one_cycle],
-    "smoothed_loss": [by_target, by_two_losses, ready_made],
+    "smoothed_loss": [by_target, by_two_losses, by_soft_targets],
 }
 
 WRONG = {
     "channel_statistics": [
         (not_scaled, "divide by 255"),
+        (deviation_not_scaled, "divide by 255"),
+        (by_the_largest, "bytes end at 255"),
+        (by_256, "divided by 256"),
         (all_channels_together, "all channels together"),
         (over_images_only, "over the images alone"),
         (one_for_each_image, "one number for each image"),
@@ -744,6 +931,12 @@ WRONG = {
         (rolled, "comes in again on the other"),
         (upper_end_excluded, "never draws `high` itself"),
         (diagonal, "diagonal"),
+        (moved_by(drawn_and_rounded), "equally likely"),
+        (moved_by(drawn_and_truncated), "equally likely"),
+        (moved_by(drawn_from_a_bell), "equally likely"),
+        (moved_by(drawn_at_the_ends), "equally likely"),
+        (coin_from_a_bell, "far from one half"),
+        (every_other_mirrored, "mirror the same images"),
         (sideways_only, "never move up or down"),
         (too_far, "too far"),
         (mirrored_edge, "not black"),
@@ -759,13 +952,19 @@ WRONG = {
         (NotAdded, "the input is not added"),
         (AddedTwice, "added twice"),
         (NormStartsAtOne, "does not begin at zero"),
-        (ShortcutAlwaysConvolves, "the shortcut does something"),
+        (ShortcutAlwaysConvolves, "as shortcut"),
         (ShortcutNeverConvolves, "do not fit together"),
         (StrideForgotten, "do not fit together"),
         (ShortcutWithoutStride, "do not fit together"),
         (NoShortcutWhenShapesDiffer, "no shortcut"),
         (BranchUnused, "never used"),
         (NoRelu, "has no ReLU"),
+        (NoReluButAtTheEnd, "has no ReLU"),
+        (StrideInTheSecond, "the first one still works"),
+        (ShortcutWithNeighbors, "neighbors"),
+        (FirstNormStartsAtZero, "stays there"),
+        (BranchEndsInRelu, "stays there"),
+        (InPlaceRelu, "changed its argument"),
         (OneConvolution, "one 3×3 convolution"),
         (NoPadding, "wrong shape"),
         (StrideTwice, "do not fit together"),
@@ -779,7 +978,12 @@ WRONG = {
         (EvalOnce, "running statistics"),
         (WeightsStillLearn, "still learn"),
         (AttributeOnly, "with the underscore"),
-        (EverythingFrozen, "the head is frozen too"),
+        (EverythingFrozen, "the head is frozen"),
+        (WrongPartFrozen, "the head is frozen"),
+        (ModeForgotten, "still in train mode"),
+        (BornInTrainMode, "before anybody"),
+        (Probabilities, "softmax"),
+        (OtherFeatures, "not what the body makes"),
         (HeadInEvalToo, "head is not in train mode"),
         (ReturnsNothing, "return self"),
         (NormsOnly, "throws values away"),
@@ -807,6 +1011,12 @@ WRONG = {
         (interval(real=lambda b, a, t: (a - b).mean().abs() > paired(b, a, t)[1]), "wrong side"),
         (interval(real=lambda b, a, t: False), "you say the gain is not real"),
         (only_two, "three things"),
+        (interval(gain=lambda b, a, t: 100 * (a - b).mean()), "percentage points"),
+        (interval(gain=lambda b, a, t: ((a - b) / b).mean()), "relative"),
+        (interval(gain=lambda b, a, t: (a - b).mean() - paired(b, a, t)[1]), "ends of the interval"),
+        (interval(gain=lambda b, a, t: paired(b, a, t)[1]), "other way round"),
+        (interval(real=lambda b, a, t: "real"), "True or False"),
+        (interval(real=lambda b, a, t: a - b - paired(b, a, t)[1] > 0), "True or False"),
     ],
     "train_within": [
         (linear_only, "learns, but not enough"),
@@ -817,7 +1027,9 @@ WRONG = {
         (model_and_history, "only the model"),
         (ten_steps, "steps"),
         (many_steps_on_each_batch, "loop inside the loop"),
-        (wants_floats, "runtimeerror"),
+        (wants_floats, "does not take bytes"),
+        (normalized_outside, "does not take bytes"),
+        (returns_inside, "1 of 150"),
         (two_classes, "ten logits"),
     ],
     "smoothed_loss": [
@@ -834,5 +1046,14 @@ WRONG = {
         (smooth(right_target, log=lambda logits: logits.softmax(1).log_softmax(1)), "two softmaxes"),
         (smooth(right_target, log=lambda logits: logits.log_softmax(0)), "axis 1"),
         (lambda logits, labels, s: by_target(logits.detach(), labels, s), "no gradient"),
+        (lambda logits, labels, s: by_target(logits, labels, s).item(), "no gradient"),
+        (ready_made, "PyTorch's label smoothing"),
+        (ready_made_module, "PyTorch's label smoothing"),
+        (smooth(lambda hot, s, k: torch.where(hot > 0, 1 - s, s / k)), "gets its share too"),
+        (smooth(lambda hot, s, k: hot * (1 - s) + s), "smoothing / classes"),
+        (smooth(lambda hot, s, k: hot * s + (1 - s) / k), "1 − smoothing for smoothing"),
+        (lambda logits, labels, s: by_target(logits, labels, 0.1), "your loss is not right"),
+        (all_labels_for_every_image, "for every image"),
+        (classes_from_labels, "must match"),
     ],
 }

@@ -10,9 +10,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
+
+if TYPE_CHECKING:
+    from tools.bench.journal import Journal
 
 LIMIT = 0.12  # share of the processor that others may use before a turn counts as disturbed
 
@@ -60,6 +63,10 @@ class Turns:
     rejected: list[tuple[float, object]] = field(default_factory=list)  # disturbed ones
     error: str | None = None  # why there are none
 
+    def wanted(self, repeats: int, extra: int) -> bool:
+        """Whether another turn is wanted: it works, too few turns were quiet, and it has not had all of them yet."""
+        return not self.error and len(self.kept) < repeats and len(self.kept) + len(self.rejected) < repeats + extra
+
     def best(self, repeats: int) -> list[tuple[float, object]]:
         """The quiet turns; where they are too few, the least disturbed of the others with them."""
         spare = sorted(self.rejected, key=lambda turn: turn[0])
@@ -87,18 +94,24 @@ def take_turns(
     limit: float = LIMIT,
     clocks: Callable[[], Reading] = read,
     say: Callable[[str], None] = lambda line: None,
+    known: dict[str, Turns] | None = None,
+    journal: "Journal | None" = None,
 ) -> dict[str, Turns]:
     """Each contestant's turns, A B C A B C ..., until each has `repeats` quiet ones or `extra` further rounds are over.
 
     A contestant that raises an exception is out; its `error` says why, and the others go on.
+    known: turns that were taken before. journal: is told every turn, and ends the game when its time is over.
     """
     extra = repeats if extra is None else extra
-    turns = {name: Turns() for name in contestants}
+    turns = known or {name: Turns() for name in contestants}
     for number in range(repeats + extra):
-        missing = [name for name, turn in turns.items() if len(turn.kept) < repeats and not turn.error]
+        missing = [name for name, turn in turns.items() if turn.wanted(repeats, extra)]
         if not missing:
             break
         for name in missing:
+            if journal and journal.over:
+                journal.cut = True
+                return turns
             before = clocks()
             try:
                 result = contestants[name]()
@@ -108,6 +121,8 @@ def take_turns(
                 continue
             share = foreign(before, clocks())
             (turns[name].kept if share <= limit else turns[name].rejected).append((share, result))
+            if journal:
+                journal.add(name, share, result)
             note = "" if share <= limit else f", rejected: others used {share:.0%} of the processor"
             say(f"round {number + 1}: {name} {result:,.0f}{note}" if isinstance(result, float) else f"{name}{note}")
     return turns
@@ -117,6 +132,13 @@ def sentence(error: Exception) -> str:
     """An error in one line, without the folders of this machine: it may be recorded."""
     name = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
     return re.sub(r"(/[\w.~+-]+)+/", "", f"{name}{error}".splitlines()[0])
+
+
+def last_words(log: str) -> str:
+    """Of a process that failed: the line that names the error. What is said after it (hints, tear-down) is no cause."""
+    lines = [line for line in log.splitlines() if line.strip() and not line[0].isspace()]
+    named = [line for line in lines if re.match(r"(\[rank\d+\]: ?)?[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return sentence(RuntimeError((named or lines or ["it said nothing"])[-1]))
 
 
 def median_range(values: list[float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How throughput depends on size: images per second against batch size, GFLOP/s against matrix size, copies.
+"""How throughput depends on size: images per second against batch size, GFLOP/s against matrix size.
 
 Everything runs on `device.best()`, warm and synchronized, with the images on the device already. Topic "throughput":
 
@@ -8,9 +8,7 @@ Everything runs on `device.best()`, warm and synchronized, with the images on th
                                "train": [images/s, ...], "train_range": [[low, high], ...],
                                "forward": [images/s, ...], "forward_range": [...]},
                   "MLP": {...}},
-     "matmul": {"size": [32, ...], "gflops": [...], "gflops_range": [...]},          two square matrices of that size
-     "copy": null on a CPU, else {"mib": [...], "pageable_to_device": [GB/s, ...], "pinned_to_device": [...],
-                                  "device_to_pageable": [...], "device_to_pinned": [...]}}
+     "matmul": {"size": [32, ...], "gflops": [...], "gflops_range": [...]}}          two square matrices of that size
 
 A training step is forward, loss, backward and a step of SGD with momentum; forward is in eval mode, without gradients.
 """
@@ -44,7 +42,6 @@ def measure(quick: bool = False, say: Say = print) -> dict[str, Any]:
     device = devices.best()
     batches = [1, 16] if quick else [2**power for power in range(13)]
     sizes = [32, 64] if quick else [2**power for power in range(5, 12 if device.type == "cpu" else 14)]
-    mib = [1] if quick else [2**power for power in range(-4, 9, 2)]
     least = 0.001 if quick else 0.1
     results = {
         "device": devices.describe(device),
@@ -52,7 +49,6 @@ def measure(quick: bool = False, say: Say = print) -> dict[str, Any]:
         "dtype": "float32",
         "networks": {name: network(name, device, batches, least, say) for name in NETWORKS},
         "matmul": matmul(device, sizes, least),
-        "copy": None if device.type == "cpu" else copy(device, mib, least),
     }
     top = max(results["matmul"]["gflops"])
     say(f"throughput: matrix products of up to {top:,.0f} GFLOP/s")
@@ -105,21 +101,6 @@ def matmul(device: torch.device, sizes: list[int], least: float, dtype: torch.dt
         out = torch.empty_like(a)
         rows.append(per_second(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), 2 * size**3 / 1e9, least))
     return {"size": sizes} | columns("gflops", rows)
-
-
-def copy(device: torch.device, mib: list[float], least: float) -> dict[str, Any]:
-    """GB/s between the CPU's memory and the device's, from ordinary (pageable) and from pinned memory."""
-    rows: dict[str, list] = {}
-    for size in mib:
-        ordinary = torch.zeros(int(size * 2**20), dtype=torch.uint8)
-        there = ordinary.to(device)
-        for name, here in {"pageable": ordinary, "pinned": ordinary.pin_memory()}.items():
-            gigabytes = here.numel() / 1e9
-            to = per_second(lambda here=here, there=there: there.copy_(here, non_blocking=True), gigabytes, least)
-            back = per_second(lambda here=here, there=there: here.copy_(there, non_blocking=True), gigabytes, least)
-            rows.setdefault(f"{name}_to_device", []).append(to["median"])
-            rows.setdefault(f"device_to_{name}", []).append(back["median"])
-    return {"mib": mib} | rows
 
 
 def columns(name: str, rows: list[dict[str, float]]) -> dict[str, list]:

@@ -1,5 +1,6 @@
 """The exercises of chapter 05: better networks for CIFAR-10, and how to know that they are better."""
 
+import copy
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from torchcourse import data
 from torchcourse.checks.engine import AnswerRaised, Incorrect, Inputs, call, chapter, mistake, same
@@ -40,7 +42,7 @@ def channel_statistics(answer: Any, new: Inputs) -> None:
     levels = new.rand(1, channels, 1, 1) * 90 + 60  # each channel has its own
     spread = new.rand(1, channels, 1, 1) * 25 + 8
     lights = new.randn(n, 1, 1, 1) * 30  # and each image its own brightness
-    images = (levels + lights + new.randn(n, channels, height, width) * spread).round().clamp(0, 255).to(torch.uint8)
+    images = (levels + lights + new.randn(n, channels, height, width) * spread).round().clamp(0, 250).to(torch.uint8)
     scaled = images.double() / 255
     mean, std = scaled.mean((0, 2, 3)), scaled.std((0, 2, 3))
 
@@ -54,10 +56,14 @@ def channel_statistics(answer: Any, new: Inputs) -> None:
     means, deviations = yours
     if _near(means, std) and _near(deviations, mean):
         raise Incorrect("The two are the other way round.", "(means, deviations)", "(deviations, means)")
-    if _near(means, mean * 255) or _near(deviations, std * 255):
-        raise Incorrect(
-            "Your numbers are those of pixels from 0 to 255: divide by 255 first.", f"{mean[0]:.4f} first", means
-        )
+    for part, right in ((means, mean), (deviations, std)):
+        if _near(part, right * 255):
+            text = "Your numbers are those of pixels from 0 to 255: divide by 255 first."
+            raise Incorrect(text, f"{right[0]:.4f} first", part)
+    for divisor in (256, int(images.max())):
+        if _near(means, mean * 255 / divisor):
+            text = f"You divided by {divisor}: bytes end at 255, whatever the largest of these images is."
+            raise Incorrect(text, f"{mean[0]:.4f} first", means)
     if _near(means, torch.full_like(mean, 0.5)):
         raise Incorrect("0.5 is what many pages write, for any images. Compute it from these images.", mean, means)
     if _near(deviations, std.square()):
@@ -67,9 +73,9 @@ def channel_statistics(answer: Any, new: Inputs) -> None:
     text = "This is the deviation of the images' means: inside each image the pixels differ as well."
     mistake(deviations, scaled.mean((2, 3)).std(0), text, "one `std` over images, height and width together")
     look = "`dim=(0, 2, 3)`: every axis but that of the channels"
-    same(means, mean, "The means", dtype=False, look=look)
+    same(means, mean, "Your tensor of means", dtype=False, look=look)
     # With n or with n - 1 in the denominator: both are right, and with so many pixels both are nearly equal.
-    same(deviations, std, "The deviations", dtype=False, rtol=2e-3, look=look)
+    same(deviations, std, "Your tensor of deviations", dtype=False, rtol=2e-3, look=look)
 
 
 def _one_for_each_channel(part: Tensor, name: str, n: int, channels: int, height: int, width: int) -> None:
@@ -100,6 +106,7 @@ def _near(yours: Tensor, value: Tensor) -> bool:
 
 @exercise(
     "augment_batch",
+    seconds=SLOW_START,
     title="Change a whole batch",
     minutes=14,
     difficulty=4,
@@ -115,8 +122,8 @@ def _near(yours: Tensor, value: Tensor) -> bool:
     ),
 )
 def augment_batch(answer: Any, new: Inputs) -> None:
-    pixels, batch = new.size(1, 2), 200
-    channels, (height, width) = new.pick((1, 3, 4)), new.sizes(2, 8, 12)
+    pixels, batch = new.size(1, 2), 400
+    channels, (height, width) = new.pick((2, 3, 4)), new.sizes(2, 8, 12)
     images = new.ints(1, 256, (batch, channels, height, width), torch.uint8)  # no black: black is what comes in
     yours = call(answer, images, pixels)
     if isinstance(yours, (tuple, list)) and len(yours) == 2 and isinstance(yours[0], Tensor):
@@ -140,11 +147,17 @@ def augment_batch(answer: Any, new: Inputs) -> None:
             "Two calls give the same batch: a seed is set inside. Each epoch would see the same pictures again.",
             look="`manual_seed`",
         )
+    if torch.equal(_moves(again.cpu(), images, pixels)[0], flips):
+        raise Incorrect(
+            "Two calls mirror the same images: not luck decides, but the place in the batch.",
+            "a coin for each image in each call",
+            look="`torch.rand(B) < 0.5`",
+        )
     steps = [counted(answer, images[:rows], pixels)[1] for rows in (batch // 4, batch)]
     if steps[1] > steps[0] + batch // 4:
         raise Incorrect(
             "Your batch is right, but your code takes more steps the more images there are: there is a loop.",
-            "about as many steps for 50 images as for 200",
+            f"about as many steps for {batch // 4} images as for {batch}",
             f"{steps[0]} and {steps[1]} steps",
             "windows of the padded batch, all taken by one indexing",
         )
@@ -155,7 +168,7 @@ def _moves(yours: Tensor, images: Tensor, pixels: int) -> tuple[Tensor, Tensor, 
 
     Raises Incorrect, with a guess at the mistake, where an image is no moved copy of its own input.
     """
-    reach = pixels + 2  # a little beyond what is allowed
+    reach = pixels + 3  # a little beyond what is allowed
     moves = [(f, d, r) for f in (0, 1) for d in range(-reach, reach + 1) for r in range(-reach, reach + 1)]
     found = torch.stack([(_moved(images, *move) == yours).flatten(1).all(1) for move in moves])  # [moves, B]
     lost = (~found.any(0)).nonzero().flatten().tolist()
@@ -251,7 +264,7 @@ def _plausible(flips: Tensor, downs: Tensor, rights: Tensor, pixels: int) -> Non
     for moved, name in ((downs, "up or down"), (rights, "left or right")):
         if not moved.any():
             raise Incorrect(f"Your images never move {name}.", "both directions")
-    if torch.equal(downs.abs(), rights.abs()):
+    if downs.unique().numel() > 2 and torch.equal(downs.abs(), rights.abs()):
         raise Incorrect(
             "Your images move along the diagonal only: the same number serves both directions.",
             "two independent numbers for each image",
@@ -266,7 +279,16 @@ def _plausible(flips: Tensor, downs: Tensor, rights: Tensor, pixels: int) -> Non
                     f"{moved.min().item()} to {moved.max().item()}",
                     "`torch.randint(low, high, ...)` never draws `high` itself: 2 · pixels + 1 places are possible",
                 )
-    if not 0.3 < share < 0.7:
+    counts = torch.cat([downs, rights]).add(pixels).bincount(minlength=2 * pixels + 1)
+    even = counts.double().mean()
+    if ((counts - even).square() / even).sum() > 40:  # chi-squared: by luck alone, not once in a million checks
+        raise Incorrect(
+            "Not all offsets are equally likely.",
+            f"each from −{pixels} to {pixels} about {even:.0f} times",
+            ", ".join(f"{offset}: {count} times" for offset, count in enumerate(counts.tolist(), -pixels)),
+            "`torch.randint` draws evenly; rounded floats, a bell curve or a clamp do not",
+        )
+    if not 0.38 < share < 0.62:
         raise Incorrect("The share of mirrored images is far from one half.", "about 50 %", f"{share:.0%}")
 
 
@@ -303,12 +325,14 @@ def residual_block(answer: Any, new: Inputs) -> None:
             zero = any(isinstance(m, nn.BatchNorm2d) and not m.weight.any() for m in block.modules())
             text = "A new block already changes its input: the branch does not begin at zero."
             if zero:
-                text = "The branch begins at zero, and yet a new block changes its input: the shortcut does something."
+                text = "The last batch norm begins at zero, and yet a new block changes its input."
             raise Incorrect(
                 text,
                 "block(x) equal to x, for x ≥ 0, the same number of channels and stride 1",
                 yours,
-                "`nn.Identity()` as shortcut" if zero else "`nn.init.zeros_` on the weight of the last batch norm",
+                "`nn.Identity()` as shortcut, and nothing between the last batch norm and the sum"
+                if zero
+                else "`nn.init.zeros_` on the weight of the last batch norm",
             )
     norms = [m for m in block.modules() if isinstance(m, nn.BatchNorm2d)]
     if len(norms) < 2:
@@ -320,20 +344,36 @@ def residual_block(answer: Any, new: Inputs) -> None:
         raise Incorrect("The branch is never used: with other weights the block still changes nothing.", look="forward")
     _sees_five_pixels(block, x, start)
     doubled, tripled = (_through(block, k * x, tuple(x.shape), 1).detach() for k in (2, 3))
-    if torch.allclose(tripled - doubled, doubled - start, rtol=1e-3, atol=1e-3):
+    bright = (start > 0) & (doubled > 0) & (tripled > 0)  # there a ReLU after the sum changes nothing
+    if torch.allclose((tripled - doubled)[bright], (doubled - start)[bright], rtol=1e-3, atol=1e-3):
         raise Incorrect(
             "The branch has no ReLU: two convolutions in a row are no more than one larger convolution.",
             "conv, norm, ReLU, conv, norm",
             look="between the two convolutions",
         )
+    _can_learn(_built(answer, channels, channels).train(), x, new)
     for inputs, outputs, stride in ((channels, more, 1), (channels, channels, 2), (channels, more, 2)):
         block = _built(answer, inputs, outputs, stride).eval()
+        x = new.randn(len(x), inputs, height, width)
         shape = (len(x), outputs, -(-height // stride), -(-width // stride))
         yours = _through(block, x, shape, stride)
         if not yours.any():
             raise Incorrect(
                 f"With {inputs} → {outputs} channels and stride {stride}, a new block gives zeros: no shortcut.",
                 "a 1×1 convolution as shortcut where the shapes differ",
+            )
+        if stride == 1 and _side(block, x, yours) == 3:
+            raise Incorrect(
+                "Your shortcut looks at the neighbors of a pixel too.",
+                "a 1×1 convolution: the plain way through",
+                "a 3×3 one",
+                "the kernel size of the shortcut",
+            )
+        second = [m for m in block.modules() if isinstance(m, nn.Conv2d) and m.in_channels == outputs != inputs]
+        if any(max(m.stride) > 1 for m in second):
+            raise Incorrect(
+                "The stride is in the second convolution: the first one still works on the large image, in vain.",
+                "the stride in the first convolution",
             )
 
 
@@ -386,14 +426,33 @@ def _wake(block: nn.Module, new: Inputs) -> None:
                 module.running_var.copy_(new.rand(module.num_features) + 0.5)
 
 
-def _sees_five_pixels(block: nn.Module, x: Tensor, start: Tensor) -> None:
-    """Raise Incorrect unless one pixel of the input reaches a square of 5 × 5 in the output: two 3×3 convolutions."""
+def _can_learn(block: nn.Module, x: Tensor, new: Inputs) -> None:
+    """Raise Incorrect if no weight of a new block, in train mode, gets a gradient."""
+    yours = _through(block, x, tuple(x.shape), 1)
+    if yours.requires_grad:
+        (yours * new.randn(*yours.shape)).sum().backward()
+    slopes = [m.weight.grad for m in block.modules() if isinstance(m, (nn.Conv2d, nn.BatchNorm2d))]
+    if all(slope is None or slope.abs().max() < 0.1 for slope in slopes):
+        raise Incorrect(
+            "The branch begins at zero and stays there: none of its weights gets a gradient.",
+            "weight 0 in the last batch norm alone, and the sum right after it",
+            look="a ReLU between the last batch norm and the sum, a zero in the first batch norm, `requires_grad`",
+        )
+
+
+def _side(block: nn.Module, x: Tensor, start: Tensor) -> int:
+    """How wide the square of the output is that one pixel of the input reaches. start: the output for x."""
     row, column = x.shape[2] // 2, x.shape[3] // 2
     changed = x.clone()
     changed[:, :, row, column] += 3
-    moved = (_through(block, changed, tuple(x.shape), 1).detach() - start).abs().amax((0, 1)) > 1e-6
+    moved = (_through(block, changed, tuple(start.shape), 1) - start).detach().abs().amax((0, 1)) > 1e-6
     rows, columns = (moved.any(axis).nonzero().flatten() for axis in (1, 0))
-    side = max(int(rows.max() - rows.min()), int(columns.max() - columns.min())) + 1 if len(rows) else 0
+    return max(int(rows.max() - rows.min()), int(columns.max() - columns.min())) + 1 if len(rows) else 0
+
+
+def _sees_five_pixels(block: nn.Module, x: Tensor, start: Tensor) -> None:
+    """Raise Incorrect unless one pixel of the input reaches a square of 5 × 5 in the output: two 3×3 convolutions."""
+    side = _side(block, x, start)
     if side == 5:
         return
     known = {
@@ -435,6 +494,9 @@ def frozen_body(answer: Any, new: Inputs) -> None:
         for parameter in (*body.parameters(), *head.parameters()):
             parameter.copy_(new.randn(*parameter.shape) * 0.5)
     images, labels = new.randn(12, channels, 8, 8) + 2, new.ints(0, classes, (12,))
+    features_wanted = body.eval()(images).detach()
+    kept = copy.deepcopy(body.state_dict())
+    body.train()
 
     model = call(answer, body, head, may_change=True)
     if not isinstance(model, nn.Module):
@@ -445,21 +507,14 @@ def frozen_body(answer: Any, new: Inputs) -> None:
             raise Incorrect(
                 f"PyTorch does not find the weights of the {name} in your model.", f"self.{name} = {name}", look=name
             )
-    body.eval()
-    features_wanted = body(images).detach()
-    kept = {key: value.clone() for key, value in body.state_dict().items()}
-
+    call(model, images, may_change=True)  # as `__init__` leaves it
+    restless = [key for key, value in body.state_dict().items() if not torch.equal(value, kept[key])]
+    body.load_state_dict(kept)
     returned = call(model.train, may_return_none=True)
     if returned is not model:
         raise Incorrect("Your `train` does not return the model, as PyTorch's own does.", look="`return self`")
-    if any(p.requires_grad for p in body.parameters()):
-        raise Incorrect(
-            "The weights of the body still learn.",
-            "requires_grad False for all of them",
-            look="`body.requires_grad_(False)`, with the underscore: without it, it is only an attribute of the module",
-        )
     if not all(p.requires_grad for p in head.parameters()):
-        raise Incorrect("The head is frozen too: nothing is left to learn.", look="what `requires_grad_(False)` is on")
+        raise Incorrect("The head is frozen: it alone shall learn.", look="what `requires_grad_(False)` is on")
 
     seen: list[Tensor] = []
     hook = head.register_forward_pre_hook(lambda module, given: seen.append(given[0].detach()))
@@ -484,6 +539,9 @@ def frozen_body(answer: Any, new: Inputs) -> None:
         reason = "its dropout still throws values away." if dropout else "something in it still looks at the mode."
         if batch:
             reason = "its statistics stand still, but it still normalizes with those of the batch."
+        if not any(m.training for m in body.modules()):
+            text = "What your model gives to its head is not what the body makes."
+            raise Incorrect(text, "the features as they are", look="`self.head(self.body(x))`")
         raise Incorrect(f"{text}: {reason}", "the same features in both modes", look="`self.body.eval()` in `train`")
     if not head.training or not model.training:
         raise Incorrect(
@@ -499,16 +557,31 @@ def frozen_body(answer: Any, new: Inputs) -> None:
         raise Incorrect(
             "There is no gradient for the head.", look="`no_grad` belongs around the body alone, or nowhere"
         ) from None
+    if any(p.grad is not None for p in body.parameters()):
+        raise Incorrect(
+            "The weights of the body still learn: a training step gives them gradients.",
+            "requires_grad False for all of them",
+            look="`body.requires_grad_(False)`, with the underscore: without it, it is only an attribute of the module",
+        )
     optimizer.step()
     if torch.equal(before, head[1].weight):
         raise Incorrect("A training step does not change the head.", look="`forward`")
+    if restless:
+        raise Incorrect(
+            "A new model, before anybody has called `train`, moves the running statistics of the body's batch norm.",
+            "a body that stays as it is",
+            f"{restless[0]} has changed",
+            "modules are born in train mode: `self.train()` or `body.eval()` in `__init__`",
+        )
     call(model.eval, may_return_none=True)
-    if head.training or body.training:
+    if head.training or body.training or model.training:
         raise Incorrect(
             "After `model.eval()` a part of the model is still in train mode.",
-            "head.training False, body.training False",
+            "training False for the model itself, its head and its body",
             look="`super().train(mode)` hands on the mode; `eval` is `train(False)`",
         )
+    look = "nothing behind the head: the loss has its own softmax"
+    same(call(model, images), head(features_wanted), "Your tensor of logits", look=look)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -544,15 +617,23 @@ def gain_interval(answer: Any, new: Inputs) -> None:
         mean, half, real = (_plain(part) for part in yours)
         for part, name in ((mean, "gain"), (half, "half width"), (real, "verdict")):
             if part is None:
-                raise Incorrect(f"Your {name} is not one number.", "a number", yours)
+                what, wanted = ("verdict is neither True nor False", "True or False")
+                if name != "verdict":
+                    what, wanted = f"{name} is not one number", "a number"
+                raise Incorrect(f"Your {what}.", wanted, yours)
         gains = (after - before).double()
         m, s = gains.mean().item(), gains.std().item()
         root = n**0.5
+        wide = t * s / root
         unpaired = t * ((before.var() + after.var()) / n).item() ** 0.5
         known = (
             (mean, -m, "The gain is after minus before: yours has the other sign."),
             (mean, gains.sum().item(), "Your gain is the sum over the seeds: take the mean."),
             (mean, (after.max() - before.max()).item(), "You compare the best seeds: the best of many is mostly luck."),
+            (mean, 100 * m, "Your gain is in percentage points: here accuracies are from 0 to 1."),
+            (mean, (gains / before).mean().item(), "Your gain is relative to `before`: only subtract."),
+            (mean, m - wide, "These are the ends of the interval: wanted are its middle and its half width."),
+            (mean, wide, "Gain and half width are the other way round."),
             (mean, after.mean().item(), "Your gain is the mean of `after`: what was there before?"),
             (half, s, "This is the standard deviation of the gains: how sure is their mean?"),
             (half, t * s, "The √n is missing: the mean of n seeds is surer than one of them."),
@@ -657,8 +738,18 @@ def train_within(answer: Any, new: Inputs) -> None:
         raise Incorrect("Your function never asked for a batch: the model is untrained.", look="`for … in budget`")
     model.eval()
     where = next((p.device for p in model.parameters()), torch.device("cpu"))
-    with torch.no_grad():
-        logits = call(model, held_out.images.to(where))
+    try:
+        with torch.no_grad():
+            logits = call(model, held_out.images.to(where))
+    except AnswerRaised as raised:
+        if not any(name in str(raised.error) for name in ("unsigned char", "Byte")):
+            raise
+        raise Incorrect(
+            "Your model does not take bytes: what you do to the images before it belongs into it.",
+            "a model that takes uint8 images",
+            str(raised.error),
+            '`nn.Sequential(models.Normalize("cifar10"), …)`',
+        ) from None
     if not isinstance(logits, Tensor) or tuple(logits.shape) != (1000, 10):
         raise Incorrect(
             "Your model does not give ten logits for each image.",
@@ -670,12 +761,12 @@ def train_within(answer: Any, new: Inputs) -> None:
     reached = (logits.cpu().argmax(1) == held_out.labels).double().mean().item()
     wanted = WANTED[pictures.origin]
     if reached < wanted:
-        if reached < 0.17:
+        if steps.most < len(budget) // 2:
+            text = f"Your model uses only a part of its budget: {steps.most} of {len(budget)} steps."
+            look = "`optimizer.step()` once for each batch; is there a `return` or `break` inside the loop?"
+        elif reached < 0.17:
             text = "Your model guesses: one image in ten is right without any training."
             look = "does the loss fall? print it. Learning rate, zero_grad, the scale of the input"
-        elif steps.most < len(budget) // 2:
-            text = "Your model uses only a part of its budget."
-            look = "one step for each batch"
         else:
             text = "Your model learns, but not enough yet."
             look = "normalized input, batch norm, learning rate and its schedule, in this order"
@@ -712,6 +803,16 @@ class _StepsCounted:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+class _Smoothing(TorchFunctionMode):
+    """Notices when PyTorch's own label smoothing is asked."""
+
+    asked = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.asked |= bool((kwargs or {}).get("label_smoothing"))
+        return func(*args, **(kwargs or {}))
+
+
 @exercise(
     "smoothed_loss",
     title="Stretch: label smoothing by hand",
@@ -729,9 +830,10 @@ class _StepsCounted:
 )
 def smoothed_loss(answer: Any, new: Inputs) -> None:
     n, classes = new.size(5, 9), new.size(3, 6)
-    smoothing = new.pick((0.1, 0.2, 0.3))
-    logits, labels = new.randn(n, classes) * 2, new.ints(0, classes, (n,))
-    yours = call(answer, logits, labels, smoothing)
+    smoothing = round(0.15 + 0.2 * new.rand(1).item(), 3)
+    logits, labels = new.randn(n, classes) * 2, new.ints(0, classes - 1, (n,))  # the last class may be absent
+    with _Smoothing() as watch:
+        yours = call(answer, logits, labels, smoothing)
     if isinstance(yours, Tensor) and yours.shape == (n,):
         raise Incorrect("You return one loss for each image: take their mean.", "one number", f"{n} numbers")
     logs = logits.log_softmax(1)
@@ -748,6 +850,14 @@ def smoothed_loss(answer: Any, new: Inputs) -> None:
         (loss(hot), "This is the cross-entropy without smoothing: the target is still one-hot."),
         (loss(others), "You give the smoothing to the wrong classes alone. Here all share it: smoothing / classes."),
         (loss(hot + smoothing / classes), "Your target sums to more than one: the right class must give something."),
+        (loss(target - hot * smoothing / classes), "The right class gets its share too, on top of 1 − smoothing."),
+        (loss(hot * (1 - smoothing) + smoothing), "Each class gets smoothing / classes, not all of the smoothing."),
+        (loss(hot * smoothing + (1 - smoothing) / classes), "You took 1 − smoothing for smoothing."),
+        (
+            -logs[:, labels].mean() * (1 - smoothing) - logs.mean() * smoothing,
+            "`[:, labels]` takes the classes of all "
+            "labels for every image; `[torch.arange(B), labels]` or `gather` takes one for each.",
+        ),
         (loss(hot * (1 - smoothing)), "What you took from the right class goes nowhere: spread it over all classes."),
         (loss(target) * n, "You added the losses of all images: take their mean."),
         (loss(target) / classes, "You took the mean over the classes too: sum over the classes, mean over the images."),
@@ -763,8 +873,13 @@ def smoothed_loss(answer: Any, new: Inputs) -> None:
         if isinstance(yours, (Tensor, float)) and not torch.allclose(wrong, expected, rtol=1e-3):
             mistake(torch.as_tensor(yours), wrong, text, "target: (1 − smoothing) · one-hot + smoothing / classes")
     same(yours, expected.item() if isinstance(yours, float) else expected, "Your loss", dtype=False, rtol=1e-4)
-    if isinstance(yours, Tensor):
-        _has_gradient(answer, logits, labels, smoothing)
+    _has_gradient(answer, logits, labels, smoothing)
+    if watch.asked:
+        raise Incorrect(
+            "The result is right, but PyTorch's label smoothing made it. Here you make your own.",
+            "log_softmax and a target of yours",
+            "a call with `label_smoothing`",
+        )
 
 
 def _has_gradient(answer: Callable, logits: Tensor, labels: Tensor, smoothing: float) -> None:

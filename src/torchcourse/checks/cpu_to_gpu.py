@@ -278,6 +278,13 @@ def migrate_training(answer: Any, new: Inputs) -> None:
 
     yours, seen = watched(answer, model, copy.deepcopy(batches), gpu, epochs)
     if any(parameter.device.type != gpu.type for parameter in model.parameters()):
+        if seen.to_device and seen.kernels:
+            raise Incorrect(
+                "The device did work, but the model that came in is not there: you trained a copy, or moved it back.",
+                f"all parameters of the model on {gpu}, trained",
+                "parameters on the CPU",
+                "`model.to(device)` moves the model itself, and there it stays",
+            )
         raise Incorrect(
             "The model stayed on the CPU, and so did the work.",
             f"all parameters on {gpu}",
@@ -386,11 +393,16 @@ def quiet_evaluation(answer: Any, new: Inputs) -> None:
     gpu = simgpu.accelerator()
     pixels, classes, size, count = new.size(5, 9), new.size(3, 5), new.size(12, 18), new.size(6, 9)
     model = on(network(new, pixels, classes), gpu).eval()
-    batches, expected = [], (0.0, 0.0, 0)
-    while expected[0] in (0, 1) or expected[2] in (0, size * count):
-        batches = [((3 * new.randn(size, pixels)).to(gpu), new.ints(0, classes, (size,)).to(gpu)) for _ in range(count)]
+    sizes = [size] * (count - 1) + [new.size(3, 5)]  # the last batch is short
+    batches, expected, means = [], (0.0, 0.0, 0), 0.0
+    while expected[0] in (0, 1) or expected[2] in (0, sum(sizes)) or close(means, expected[0]):
+        batches = [((3 * new.randn(n, pixels)).to(gpu), new.ints(0, classes, (n,)).to(gpu)) for n in sizes]
         expected = _quiet(model, batches)
+        means = sum(_quiet(model, [batch])[0] for batch in batches) / count
+    recorded: list[bool] = []
+    hook = model.register_forward_hook(lambda _, given, out: recorded.append(out.requires_grad))
     yours, seen = watched(answer, model, batches)
+    hook.remove()
     if not isinstance(yours, (tuple, list)) or len(yours) != 3:
         raise Incorrect("Your function does not return three numbers.", "(accuracy, worst, sure)", yours, "`return`")
     if any(isinstance(value, Tensor) for value in yours):
@@ -413,11 +425,25 @@ def quiet_evaluation(answer: Any, new: Inputs) -> None:
             f"{text}; {advice}",
         )
     got = [float(value) if isinstance(value, (int, float, np.number)) else float("nan") for value in yours]
-    if close(got[0], expected[0] * size * count):
+    if close(got[0], means):
+        raise Incorrect(
+            "Your accuracy is the mean of the batches' means: the short last batch counts as much as a full one.",
+            f"{expected[0]:.5g}",
+            f"{got[0]:.5g}",
+            "sum the right answers, divide once by `seen`",
+        )
+    if close(got[0], expected[0] * sum(sizes)):
         raise Incorrect("The first number is a count.", "the share of right answers", yours[0], "divide by `seen`")
     for value, wanted, what in zip(got, expected, ("accuracy", "largest loss", "count of sure answers"), strict=True):
         if not close(value, wanted):
             raise Incorrect(f"The {what} is not right.", f"{wanted:.5g}", f"{value:.5g}", f"how the {what} is kept")
+    if any(recorded):
+        raise Incorrect(
+            "A graph was recorded, although nobody calls backward: what you keep of a batch keeps all of its memory.",
+            "gradients switched off",
+            "gradients switched on",
+            "`with torch.no_grad():` around the loop",
+        )
 
 
 def _quiet(model: nn.Module, batches: list[Batch]) -> tuple[float, float, int]:
@@ -463,13 +489,15 @@ def _kind_of_wait(line: str) -> tuple[str, str]:
 )
 def choose_batch_size(answer: Any, new: Inputs) -> None:
     first, top = new.size(0, 3), 100 * new.size(100, 900)
-    share = new.pick((0.74, 0.75, 0.76))
+    nearly = new.pick((0.74, 0.75, 0.76))
     # Relative throughputs, so chosen that every mistake has a batch size of its own. The last two do not fit.
     bumpy = [0.3, 0.5, 0.8, 0.92, 0.96, 1.0, 0.95, 1.1, 1.2]
     smooth = [0.1, 0.19, 0.34, 0.56, 0.78, 0.9, 0.96, 1.0]  # here everything fits
-    for shape, fitting, front in ((bumpy, 7, 4), (smooth, 8, 6)):
+    # Here the best is the largest that fits, and one size has exactly half of its throughput.
+    edge = [0.2, 0.45, 0.5, 0.8, 1.0, 1.2]
+    for shape, fitting, front, share in ((bumpy, 7, 4, nearly), (smooth, 8, 6, nearly), (edge, 5, 3, 0.5)):
         sizes = [2 ** (first + i) for i in range(len(shape))]
-        largest = sizes[fitting - 1] + new.size(0, 1)
+        largest = sizes[fitting - 1] + (0 if shape is edge else new.size(0, 1))
         order = [front, *(int(i) for i in new.permutation(len(sizes)) if i != front)]
         curve = {sizes[i]: round(top * shape[i]) for i in order}
         fits = {size: rate for size, rate in curve.items() if size <= largest}
@@ -482,7 +510,11 @@ def choose_batch_size(answer: Any, new: Inputs) -> None:
             raise Incorrect("Your result is not a batch size.", f"one of {sorted(curve)}", yours)
         if yours == expected:
             continue
-        if yours in curve.values():
+        if shape is edge and yours == sizes[1]:
+            text = f"You struck out {largest}, which fits: largest is itself a size that fits."
+        elif shape is edge and yours == sizes[3]:
+            text = f'You left out a size with exactly {share} of the best throughput: "at least" takes it in.'
+        elif yours in curve.values():
             text = "This is a throughput; wanted is the batch size that reaches it."
         elif yours not in curve:
             raise Incorrect("This batch size was never measured.", f"one of {sorted(curve)}", yours)
@@ -525,13 +557,26 @@ def accumulate_epoch(answer: Any, new: Inputs) -> None:
     sizes = [3 * rows + new.size(1, 2), 2 * rows + 1, *(3 * rows - 1 for _ in range(count - 2))]
     batches = [(new.randn(size, pixels), new.ints(0, classes, (size,))) for size in sizes]
     start = network(new, pixels, classes)
+    # Old gradients, as somebody's backward before may have left them; a copy of a model comes without its gradients.
+    left = [new.randn(*parameter.shape) for parameter in start.parameters()]
 
-    def reference(weigh: Callable[[int, int], float], clear: bool = False, steps: bool = False) -> tuple[Tensor, float]:
-        """Weights and mean loss after an epoch on the CPU, for a way to weigh pieces."""
-        model = copy.deepcopy(start)
+    def with_old(model: nn.Module) -> nn.Module:
+        for parameter, gradient in zip(model.parameters(), left, strict=True):
+            parameter.grad = gradient.to(parameter.device, copy=True)
+        return model
+
+    def reference(
+        weigh: Callable[[int, int], float], clear: bool = False, steps: bool = False, old: str = ""
+    ) -> tuple[Tensor, float]:
+        """Weights and mean loss after an epoch on the CPU, for a way to weigh pieces.
+
+        clear, steps: for each piece; old: gradients that stay, "always", "at first" or "from batch to batch".
+        """
+        model = with_old(copy.deepcopy(start))
         optimizer, total = torch.optim.SGD(model.parameters(), lr=0.1), 0.0
-        for images, labels in batches:
-            optimizer.zero_grad()
+        for i, (images, labels) in enumerate(batches):
+            if not (old == "always" or (old == "at first" and i == 0) or (old == "from batch to batch" and i > 0)):
+                optimizer.zero_grad()
             for x, y in zip(images.split(rows), labels.split(rows), strict=True):
                 if clear:
                     optimizer.zero_grad()
@@ -546,9 +591,19 @@ def accumulate_epoch(answer: Any, new: Inputs) -> None:
 
     right, mean = reference(lambda piece, batch: piece / batch)
     watch = _Rows()
-    model = nn.Sequential(watch, *copy.deepcopy(start)).to(gpu)
+    model = with_old(nn.Sequential(watch, *copy.deepcopy(start)).to(gpu))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    alive, most = [0], [0]  # graphs that wait for their backward
+
+    def count_graphs(_: nn.Module, given: Any, out: Tensor) -> None:
+        if out.requires_grad:
+            alive[0] += 1
+            most[0] = max(most[0], alive[0])
+            out.register_hook(lambda gradient: alive.__setitem__(0, alive[0] - 1))
+
+    hook = model.register_forward_hook(count_graphs)
     yours, seen = watched(answer, model, copy.deepcopy(batches), optimizer, gpu, rows)
+    hook.remove()
     after = weights(model)
     if not watch.rows:
         raise Incorrect("The model was never called.", look="`model(...)`")
@@ -580,9 +635,41 @@ def accumulate_epoch(answer: Any, new: Inputs) -> None:
         (reference(lambda piece, batch: 1.0, steps=True), "There is a step for every piece."),
         (reference(lambda piece, batch: piece / batch, steps=True), "There is a step for every piece."),
     ]
+    stay = "Old gradients are still there: `backward()` adds to them, also to those of the batch before."
+    for old in ("always", "from batch to batch"):
+        wrong.append((reference(lambda piece, batch: piece / batch, old=old), stay))
+    wrong += [
+        (
+            reference(lambda piece, batch: piece / batch, old="at first"),
+            "The gradients from before went into the first step: clear them before the first batch as well.",
+        ),
+        (
+            reference(lambda piece, batch: float(piece)),
+            "Your step follows the sum over the images; the loss of a batch is their mean.",
+        ),
+        (
+            reference(lambda piece, batch: piece / rows),
+            "You divided by the rows of a piece; the mean of the batch divides by the rows of the batch.",
+        ),
+    ]
     for (result, _), text in wrong:
         mistake(after, result, text, look)
     same(after, right, "The trained model (all its weights in one row)", rtol=1e-3, atol=1e-4, look=look)
+    whole = [event for event in seen.to_device if event.bytes in {4 * pixels * size for size in sizes}]
+    if whole:
+        raise Incorrect(
+            "A whole batch travels to the device, and there it does not fit.",
+            f"at most {rows} images at a time: {4 * pixels * rows} bytes",
+            f"{whole[0].bytes} bytes",
+            where(whole) + "; first split, then `.to(device)`",
+        )
+    if most[0] > 1:
+        raise Incorrect(
+            "The graphs of several pieces are there at the same time: together they need the memory of a whole batch.",
+            "`backward()` for each piece before the next one",
+            f"{most[0]} pieces before a `backward()`",
+            "the place of `backward()`",
+        )
     if isinstance(yours, Tensor):
         raise Incorrect(
             "Your result is a tensor: whoever prints it waits, only later.", "a Python float", yours, "`.item()`"

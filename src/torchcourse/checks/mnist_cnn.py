@@ -68,6 +68,14 @@ def conv_size(answer: Any, new: Inputs) -> None:
         for wrong, text in slips.items():
             mistake(yours, wrong, f"{text} With {case} it is {right}, yours was {yours}.")
         same(yours, right, f"Your size for {case}")
+    k, s, steps = new.size(3, 7), new.size(2, 4), new.size(4, 9)
+    n = k + steps * s  # the last window ends where the image ends
+    yours = call(answer, n, k, s)
+    text = (
+        f"You are one short: with n = {n}, kernel = {k}, stride = {s} the last window ends at the edge, and it counts."
+    )
+    mistake(yours, steps, f"{text} It is {steps + 1}, yours was {steps}.", "add 1 after the division, not before")
+    same(yours, steps + 1, f"Your size for n = {n}, kernel = {k}, stride = {s}")
     same(call(answer, 28, 3), 26, "Your size for n = 28 and kernel = 3, the rest by default")
 
 
@@ -162,6 +170,14 @@ def convolve(answer: Any, new: Inputs) -> None:
             tuple(yours.shape),
             "H − h + 1 places, not H − h",
         )
+    corner = slice(None), slice(None), -1, -1
+    if isinstance(yours, Tensor) and yours.shape == right.shape and (yours - right)[corner].abs().min() > 1e-3:
+        mistake(
+            yours[:, :, :-1, :-1],
+            right[:, :, :-1, :-1],
+            "All is right but the last row and column of places: nothing was written there.",
+            "`range(H - h + 1)`, not `range(H - h)`",
+        )
     same(yours, right, "Your convolution", rtol=1e-3, atol=1e-4, look=look)
     if watch.asked:
         raise Incorrect(
@@ -203,7 +219,8 @@ def small_net(answer: Any, new: Inputs) -> None:
     b = new.size(3, 9)
     images = new.randn(b, 1, 28, 28)
     model.eval()
-    logits = _forward(model, images)
+    with NoConvolution() as watch:
+        logits = _forward(model, images)
     hidden = _hidden_layers(model)
     if hidden:
         raise Incorrect(
@@ -235,12 +252,19 @@ def small_net(answer: Any, new: Inputs) -> None:
             "logits",
             "rows whose exponentials sum to 1",
         )
+    if (logits == 0).any() and logits.any() and (logits >= 0).all():
+        raise Incorrect(
+            "No logit is below zero: there is a ReLU behind the last layer. What it cuts off learns nothing.",
+            "logits of both signs",
+            look="the last line of forward",
+        )
     if not torch.allclose(logits, _forward(model, images), atol=1e-5):
         raise Incorrect(
             "In eval mode the same images get other logits the second time: something is drawn at random.",
             "equal logits",
             "other ones",
-            "`F.dropout` asks nobody about the mode: `nn.Dropout`, or `training=self.training`",
+            "`F.dropout` asks nobody about the mode: `nn.Dropout`, or `training=self.training`; and layers are made "
+            "in `__init__`, not in forward",
         )
     if not torch.allclose(logits[:2], _forward(model, images[:2]), atol=1e-4):
         raise Incorrect(
@@ -249,8 +273,17 @@ def small_net(answer: Any, new: Inputs) -> None:
             "other ones",
             "every reshape before the last layer",
         )
-    if not any(isinstance(module, nn.Conv2d) for module in model.modules()):
-        raise Incorrect("There is no convolution in your network.", "at least one nn.Conv2d", "none")
+    if not watch.asked:
+        raise Incorrect("There is no convolution in your network.", "at least one nn.Conv2d, used in forward", "none")
+    others = images.roll(1, 0)
+    zero, sums = _forward(model, torch.zeros_like(images)), _forward(model, images + others)
+    if not torch.equal(logits, zero) and torch.allclose(logits + _forward(model, others), sums + zero, atol=1e-4):
+        raise Incorrect(
+            "Your network has no ReLU: layer after layer, it can do no more than a single linear one.",
+            "something that bends between the layers",
+            "logits of a sum of images that are the sum of their logits",
+            "`nn.ReLU()` after each convolution",
+        )
     count = sum(parameter.numel() for parameter in model.parameters())
     if count > BUDGET:
         largest, size = max(((n, p.numel()) for n, p in model.named_parameters()), key=lambda pair: pair[1])
@@ -262,6 +295,11 @@ def small_net(answer: Any, new: Inputs) -> None:
         )
     model.train()
     loss = F.cross_entropy(_forward(model, images), new.ints(0, 10, (b,)))
+    if not loss.requires_grad:
+        raise Incorrect(
+            "Nothing in your network can learn: no gradient flows through it.",
+            look="`no_grad`, `detach`, `requires_grad_(False)`",
+        )
     loss.backward()
     asleep = [name for name, parameter in model.named_parameters() if parameter.grad is None]
     if asleep:
@@ -271,7 +309,7 @@ def small_net(answer: Any, new: Inputs) -> None:
 
 
 def _forward(model: nn.Module, images: Tensor) -> Any:
-    return call(lambda x: model(x), images.clone(), may_change=True)
+    return call(lambda x: model(x), images)
 
 
 def _hidden_layers(model: nn.Module) -> str | None:
@@ -313,7 +351,7 @@ class Transform:
     ),
 )
 def image_dataset(answer: Any, new: Inputs) -> None:
-    n, (height, width) = new.size(9, 14), new.sizes(2, 4, 8)
+    n, (height, width) = new.size(11, 16), new.sizes(2, 4, 8)
     images, labels = new.images(n, 1, height, width), new.ints(0, 10, (n,))
     kept, transform = images.clone(), Transform()
     ds = _with_our_words(answer, images, labels, transform)
@@ -327,16 +365,21 @@ def image_dataset(answer: Any, new: Inputs) -> None:
     if not hasattr(ds, "__len__") or not hasattr(ds, "__getitem__"):
         raise Incorrect("A data set needs the methods `__len__` and `__getitem__`.", yours=ds)
     same(call(lambda: len(ds)), n, "The length of your data set", look="`__len__`: the number of images")
-    for index in (0, n - 1, new.size(1, n - 2)):
+    for index in (0, n - 1, new.size(1, n - 2), 0):  # the first one twice: each time the transform has to run
         before = transform.calls
         sample = _with_our_words(lambda index=index: ds[index])
         if not isinstance(sample, (tuple, list)) or len(sample) != 2:
             raise Incorrect("A sample is not a pair.", "(image, label)", sample, "`return` in `__getitem__`")
+        if not torch.equal(images, kept):
+            text = "The stored images have changed: the next epoch will see others."
+            raise Incorrect(text, look="what works in place")
         image, label = sample
         plain = kept[index]
         if transform.calls == before:
             raise Incorrect(
-                "The transform was never called.",
+                "A sample that was asked for again came without a call of the transform: each epoch would be the same."
+                if before
+                else "The transform was never called.",
                 "the transformed image",
                 "the stored one" if isinstance(image, Tensor) and torch.equal(image, plain) else image,
                 "`self.transform(image)` in `__getitem__`",
@@ -346,6 +389,8 @@ def image_dataset(answer: Any, new: Inputs) -> None:
                 "The transform ran more than once for one sample.", "one call", f"{transform.calls - before} calls"
             )
         mistake(image, plain, "You call the transform, but return the image from before it.", "what it returns")
+        if isinstance(label, Tensor) and label.ndim == 3:
+            raise Incorrect("Image and label are the other way round.", "(image, label)", sample, "`return`")
         if (isinstance(label, Tensor) and label.is_floating_point()) or isinstance(label, float):
             raise Incorrect(
                 "The label is a float. Classes are counted, and `cross_entropy` wants whole numbers.",
@@ -356,8 +401,6 @@ def image_dataset(answer: Any, new: Inputs) -> None:
             raise Incorrect("A sample has one label.", "one number", label, "`self.labels[index]`")
         same(int(label), int(labels[index]), f"The label of sample {index}")
         same(image, plain.float() / 255 + transform.calls, f"The image of sample {index}")
-    if not torch.equal(images, kept):
-        raise Incorrect("The stored images have changed: the next epoch will see others.", look="what works in place")
     ds = call(answer, images, labels)
     image, _ = call(lambda: ds[1])
     same(image, kept[1], "Without a transform, the image of sample 1", look="`transform=None`: as it is stored")
@@ -421,8 +464,9 @@ def go_on_exactly(answer: Any, new: Inputs) -> None:
     _learn(model, optimizer, batches[:3])
     before, random = _row(model), torch.get_rng_state()
     state = call(checkpoint, model, optimizer, epoch, may_change=True)
-    if not torch.equal(before, _row(model)) or not torch.equal(random, torch.get_rng_state()):
-        raise Incorrect("Saving changed the run: weights or random numbers are others afterwards.")
+    unchanged = torch.equal(before, _row(model)) and torch.equal(random, torch.get_rng_state())
+    if not unchanged or not model.training:
+        raise Incorrect("Saving changed the run: weights, random numbers or the mode are others afterwards.")
     try:
         file = io.BytesIO()
         torch.save(state, file)
@@ -434,6 +478,8 @@ def go_on_exactly(answer: Any, new: Inputs) -> None:
             f"{type(error).__name__}: a whole model or optimizer, or another object, is in it",
             "`model.state_dict()` instead of `model`",
         ) from None
+    call(checkpoint, *_fresh(seed + 2), epoch + 1, may_change=True)  # `state` has to be enough, whatever is saved later
+    torch.set_rng_state(random)
     _learn(model, optimizer, batches[3:])  # the run that nobody interrupted
 
     def resumed(put_back: Any) -> tuple[nn.Module, Any]:
@@ -445,19 +491,20 @@ def go_on_exactly(answer: Any, new: Inputs) -> None:
         return other, result
 
     def yours(other: nn.Module, its_optimizer: torch.optim.Optimizer) -> Any:
-        nonlocal restored
+        nonlocal restored, seeded
         result = call(restore, other, its_optimizer, copy.deepcopy(state), may_change=True, may_return_none=True)
         restored = _row(other)
+        seeded = torch.equal(torch.get_rng_state(), torch.Generator().manual_seed(torch.initial_seed()).get_state())
         return result
 
-    restored = before
+    restored, seeded = before, False
     other, position = resumed(yours)
     if not torch.equal(restored, before):
         raise Incorrect(
             "After `restore` the model does not have the saved weights.",
             "the weights from the checkpoint",
             "others",
-            "`model.load_state_dict(…)`. Is it the model that came in?",
+            "`model.load_state_dict(…)`. Is it the model that came in? Is all that you need in `state`?",
         )
     right = _row(model)
     if not torch.equal(_row(other), right):
@@ -498,7 +545,19 @@ def go_on_exactly(answer: Any, new: Inputs) -> None:
             f"Only the weights came back, neither momentum nor random numbers: {lost}.",
             "what else changes from step to step?",
         )
-        same(_row(other), right, "The weights after going on", rtol=0, atol=0, look="is all of the state put back?")
+        if seeded:
+            raise Incorrect(
+                f"A seed was set: the random numbers begin anew instead of going on, and {lost}.",
+                look="`torch.get_rng_state()` in checkpoint, `torch.set_rng_state` in restore",
+            )
+        same(
+            _row(other),
+            right,
+            "The row of all weights after going on",
+            rtol=0,
+            atol=0,
+            look="is all of the state put back?",
+        )
     if position is None:
         raise Incorrect("`restore` does not say where to go on.", f"the epoch, {epoch}", "None", "its `return`")
     same(position, epoch, "The epoch that `restore` returns")
@@ -635,7 +694,7 @@ def receptive_field(answer: Any, new: Inputs) -> None:
             count = new.size(3, 4)
             layers = [(new.size(3, 7), 2), *((new.size(2, 7), new.size(2, 3)) for _ in range(count - 1))]
             right, slips = _field(layers), _fields(layers)
-            if len(slips) == 7 and right not in slips:  # every slip gives a number of its own
+            if len(slips) == 9 and right not in slips:  # every slip gives a number of its own
                 break
         yours = call(answer, layers)
         for wrong, text in slips.items():
@@ -664,4 +723,7 @@ def _fields(layers: list[tuple[int, int]]) -> dict[int, str]:
         math.prod(k for k, _ in layers): "You multiplied the kernels. Each layer adds to the field.",
         1 + sum((k - 1) * s for k, s in layers): "You used each layer's own stride. What counts is the product of "
         "the strides before it.",
+        _field(layers[::-1]): "This is right for the layers in the opposite order: which one comes first?",
+        1 + sum((k - 1) * s for (k, _), (_, s) in zip(layers, [(1, 1), *layers[:-1]], strict=True)): "Only the last "
+        "stride before a layer counts in yours: the strides of all layers before it multiply.",
     }

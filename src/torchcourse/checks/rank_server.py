@@ -1,0 +1,378 @@
+"""The other side of ranks.py: a process that has imported PyTorch and makes ranks by forking itself.
+
+The server waits for a request, starts a process per rank, watches them, kills them all when nothing more can happen,
+and answers. It ends when the line to the notebook is cut. Nothing here runs in the notebook's own process.
+
+How it knows that a rank waits in vain: a thread in each rank looks where the main thread is. Is that the same place
+inside torch.distributed for some seconds, without a tick of processor time, on every rank that has not finished, then
+nothing will ever happen again. Looks are counted, not seconds: on a busy machine the looks get rarer too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import datetime
+import linecache
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+import torch._dynamo  # every optimizer and every DistributedDataParallel imports it: better here once than in each rank
+import torch.distributed as dist
+import torch.nn.parallel
+import torch.utils.data
+
+from torchcourse.checks import engine
+from torchcourse.checks.ranks import Place, Raised
+
+LOOK_EVERY = 0.2  # seconds
+PATIENCE = 25  # looks without any change until a wait counts as one for ever
+PATIENCE_AFTER_FAILURE = 5  # looks until ranks are stopped once another one failed
+START_LIMIT = 120.0  # seconds until all processes have joined the group
+IDLE_LIMIT = 900.0  # seconds until a server that nobody asks ends by itself
+# Forking a process that has imported PyTorch takes milliseconds. macOS's own libraries do not survive it.
+METHOD = "fork" if sys.platform == "linux" else "spawn"
+
+
+def serve(fd: int) -> None:
+    """Answer requests that come over the line `fd` until it is cut."""
+    line, parent = connection.Connection(fd), os.getppid()
+    os.set_inheritable(fd, False)
+    idle = 0.0
+    while idle < IDLE_LIMIT and os.getppid() == parent:
+        if not line.poll(2.0):
+            idle += 2.0
+            continue
+        try:
+            request = line.recv()
+        except (EOFError, OSError):
+            return
+        answer = _supervise(line, parent, *request)
+        if answer is None:
+            return
+        with contextlib.suppress(OSError):
+            line.send(answer)
+        idle = 0.0
+
+
+# ---------------------------------------- watching
+
+
+class _Watched:
+    """What the server knows of one rank."""
+
+    def __init__(self, process: multiprocessing.Process, line: connection.Connection) -> None:
+        self.process, self.line = process, line
+        self.joined = False  # the group is ready
+        self.report: dict | None = None  # what came in the end
+        self.looks = 0  # looks that found it at the same place
+        self.before = 0  # how many of them were before the latest end of another rank: that may have set it free
+        self.waits = False  # ... and this place is a call that waits for other ranks
+        self.place: Place | None = None
+
+    @property
+    def still(self) -> int:
+        return self.looks - self.before
+
+    def listen(self) -> None:
+        """Take in one message of the rank."""
+        try:
+            kind, *content = self.line.recv()
+        except (EOFError, OSError):
+            self.process.join(5)
+            self.finish(status="died", exit_code=self.process.exitcode)
+            return
+        if kind == "joined":
+            self.joined = True
+        elif kind == "look":
+            self.looks, self.waits, self.place = content
+            self.before = min(self.before, self.looks)
+        else:
+            self.finish(**content[0])
+
+    def finish(self, **report: Any) -> None:
+        self.report = report
+        self.line.close()
+
+
+def _supervise(
+    line: connection.Connection,
+    parent: int,
+    world_size: int,
+    payload: bytes,
+    cells: dict[str, list[str]],
+    timeout: float,
+    home: str | None,
+    seed: int,
+    path: list[str],
+) -> list[dict] | None:
+    """Run the ranks of one request. Returns a report for each, or None if the line was cut meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="torchcourse-", ignore_cleanup_errors=True) as scratch:
+        work = home or os.path.join(scratch, "work")
+        os.makedirs(work, exist_ok=True)
+        context = multiprocessing.get_context(METHOD)
+        ranks = []
+        for rank in range(world_size):
+            ours, theirs = context.Pipe(duplex=False)
+            job = (theirs, rank, world_size, payload, cells, timeout, work, scratch, seed, path)
+            process = context.Process(target=_rank, args=job, daemon=False)
+            process.start()
+            theirs.close()
+            ranks.append(_Watched(process, ours))
+        try:
+            if not _watch(ranks, line, parent, timeout):
+                return None
+        finally:
+            for watched in ranks:
+                _kill(watched.process)
+        for rank, watched in enumerate(ranks):
+            for name in ("printed", "errors"):
+                file = Path(scratch, f"{rank}.{name}")
+                watched.report[name] = file.read_text("utf-8", "replace") if file.exists() else ""
+        return [watched.report for watched in ranks]
+
+
+def _watch(ranks: list[_Watched], line: connection.Connection, parent: int, timeout: float) -> bool:
+    """Wait until every rank has its report. False if the notebook went away."""
+    limit = time.monotonic() + START_LIMIT
+    started = False
+    while open_ones := [watched for watched in ranks if watched.report is None]:
+        ready = connection.wait([line, *(watched.line for watched in open_ones)], timeout=0.5)
+        if line in ready or os.getppid() != parent:  # it never speaks during a run: this is its end
+            return False
+        for watched in open_ones:
+            if watched.line in ready:
+                watched.listen()
+        if any(watched.report for watched in open_ones):
+            for watched in ranks:
+                watched.before = watched.looks
+        if not started and all(watched.joined or watched.report for watched in ranks):
+            started, limit = True, time.monotonic() + timeout
+        open_ones = [watched for watched in ranks if watched.report is None]
+        bad = any(watched.report and watched.report["status"] in ("raised", "died") for watched in ranks)
+        if time.monotonic() > limit:
+            ending = "stopped" if bad else "running"
+        elif bad and all(watched.still >= PATIENCE_AFTER_FAILURE for watched in open_ones):
+            ending = "stopped"
+        elif not bad and all(watched.waits and watched.still >= PATIENCE for watched in open_ones):
+            ending = "waiting"
+        else:
+            continue
+        for watched in open_ones:
+            watched.finish(status=ending, place=watched.place)
+    _blame_first(ranks)
+    return True
+
+
+def _blame_first(ranks: list[_Watched]) -> None:
+    """If a process died, the errors of the others are its consequence: their connections were closed."""
+    if any(watched.report["status"] == "died" for watched in ranks):
+        for watched in ranks:
+            if watched.report["status"] == "raised" and watched.report.pop("follows"):
+                raised = watched.report.pop("raised")
+                watched.report |= {"status": "stopped", "place": raised.place}
+    for watched in ranks:
+        watched.report.pop("follows", None)
+
+
+def _kill(process: multiprocessing.Process) -> None:
+    """End a rank, and what it has started itself."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
+
+
+# ---------------------------------------- a rank
+
+
+def _rank(
+    line: connection.Connection,
+    rank: int,
+    world_size: int,
+    payload: bytes,
+    cells: dict[str, list[str]],
+    timeout: float,
+    work: str,
+    scratch: str,
+    seed: int,
+    path: list[str],
+) -> None:
+    """The process of one rank: joins the group, calls the function, reports, and waits for its end."""
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    _die_with_server()
+    sys.path[:] = path
+    _redirect(scratch, rank)
+    os.chdir(work)
+    linecache.cache.update({name: (sum(map(len, lines)), None, lines, name) for name, lines in cells.items()})
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+    }
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+    torch.set_num_threads(1)
+    random.seed(seed + rank)
+    np.random.seed((seed + rank) % 2**32)  # outdated, but students use what it seeds
+    torch.manual_seed(seed + rank)
+    wrote = _note_files(work)
+    speak = threading.Lock()
+
+    def say(*message: Any) -> None:
+        with speak:
+            line.send(message)
+
+    def report(**content: Any) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        say("report", {**content, "wrote": tuple(sorted(wrote))})
+
+    store = dist.FileStore(os.path.join(scratch, "store"), world_size)
+    # Longer than our own limit: we stop a rank that waits, and know more about it than a time-out of gloo.
+    patience = datetime.timedelta(seconds=timeout + START_LIMIT)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=patience)
+    dist.barrier()
+    say("joined")
+    threading.Thread(target=_look, args=(say, threading.get_ident()), daemon=True).start()
+    try:
+        function, args, kwargs = cloudpickle.loads(payload)
+        value = cloudpickle.dumps(function(*args, **kwargs))
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        raised = _raised(error)
+        report(status="raised", raised=raised, follows=raised.place is None or bool(raised.place.call))
+    else:
+        report(status="returned", value=value)
+    # The connections to the other ranks stay open until the server ends us all: no rank's end makes others fail.
+    threading.Event().wait()
+
+
+def _die_with_server() -> None:
+    """Ask Linux to end this process with its parent, however that comes to its end. Elsewhere a thread looks."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+def _redirect(scratch: str, rank: int) -> None:
+    """Let what is printed go to files: Python's own prints, and those of libraries below it."""
+    for number, name in ((1, "printed"), (2, "errors")):
+        file = os.open(os.path.join(scratch, f"{rank}.{name}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdin = open(os.devnull)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
+
+
+def _loopback() -> str:
+    """The name of the network interface that leads back to this machine: no other one is needed, none is asked."""
+    names = [name for _, name in socket.if_nameindex()]
+    return next((name for name in ("lo", "lo0") if name in names), names[0])
+
+
+def _note_files(work: str) -> set[str]:
+    """A set that fills with the files in `work` that this process writes."""
+    folder, wrote = os.path.realpath(work), set()
+
+    def note(file: Any) -> None:
+        with contextlib.suppress(TypeError, ValueError):
+            path = os.path.realpath(os.fsdecode(file))
+            if path.startswith(folder + os.sep):
+                wrote.add(os.path.relpath(path, folder))
+
+    def hook(event: str, args: tuple) -> None:
+        if event == "open" and (set(args[1] or "") & set("wax+") or (args[2] or 0) & (os.O_WRONLY | os.O_RDWR)):
+            note(args[0])
+        elif event == "os.rename":
+            wrote.discard(os.path.relpath(os.path.realpath(os.fsdecode(args[0])), folder))
+            note(args[1])
+
+    sys.addaudithook(hook)
+    save = torch.save  # writes in C++, where no hook of Python's sees it
+
+    def noting_save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        note(f)
+        save(obj, f, *args, **kwargs)
+
+    torch.save = noting_save
+    return wrote
+
+
+def _look(say: Any, main: int) -> None:
+    """Tell the server, again and again, for how many looks the main thread has been at one place without working."""
+    last, looks, spent = None, 0, time.process_time()
+    while True:
+        time.sleep(LOOK_EVERY)
+        frame = sys._current_frames().get(main)
+        if frame is None:
+            return
+        stack = [(id(each), each.f_lasti) for each, _ in traceback.walk_stack(frame)]
+        before, spent = spent, time.process_time()
+        # A thread that waits takes no processor time; two hundredths allow for this one and gloo's.
+        still = stack == last and spent - before < 0.02 * LOOK_EVERY + 0.002
+        moved, looks, last = looks and not still, looks + 1 if still else 0, stack
+        if not moved and looks % 5:  # once a second is enough, unless there is news
+            continue
+        place = _place(list(reversed([(each, number) for each, number in traceback.walk_stack(frame)])))
+        waits = place is not None and (place.call is not None or ".wait(" in place.line)
+        del frame
+        with contextlib.suppress(OSError):
+            say("look", looks, waits, place)
+
+
+def _place(frames: list[tuple[Any, int]]) -> Place | None:
+    """The innermost line of the student's own among frames (outermost first), and what it waits for."""
+    own = [i for i, (frame, _) in enumerate(frames) if engine.is_students(frame.f_code.co_filename)]
+    if not own:
+        return None
+    frame, number = frames[own[-1]]
+    file = frame.f_code.co_filename
+    return Place(file, number, linecache.getline(file, number).strip(), _waiting_call(frames[own[-1] + 1 :]))
+
+
+def _waiting_call(frames: list[tuple[Any, int]]) -> str | None:
+    """The name of the call that waits for other ranks: a function of torch.distributed, or a backward pass."""
+    for frame, _ in frames:
+        name, file = frame.f_code.co_name, frame.f_code.co_filename
+        if f"torch{os.sep}distributed{os.sep}" in file and name not in ("wrapper", "<module>", "_fn"):
+            return name
+        if name == "backward" and f"torch{os.sep}" in file:
+            return name
+        if f"nn{os.sep}parallel{os.sep}distributed" in file:
+            return "DistributedDataParallel" if name == "__init__" else name
+    return None
+
+
+def _raised(error: BaseException) -> Raised:
+    frames = list(traceback.walk_tb(error.__traceback__))
+    own = [i for i, (frame, _) in enumerate(frames) if engine.is_students(frame.f_code.co_filename)]
+    # The traceback starts with the student's code; our own frames say nothing to them.
+    if own and error.__traceback__:
+        for _ in range(own[0]):
+            error.__traceback__ = error.__traceback__.tb_next
+    text = "".join(traceback.format_exception(error))
+    by_hand = bool(own) and type(error) is NotImplementedError and engine._raised_by_hand(error)
+    return Raised(type(error).__name__, str(error), _place(frames), text, by_hand)

@@ -1,0 +1,360 @@
+"""Checks in several processes: run an answer as the ranks of a real process group, and learn what happened on each.
+
+    outcome = ranks.run(average, gradients, world_size=2)
+    outcome.values           # what each rank returned
+    outcome[1].printed       # what rank 1 printed
+
+The processes are real ones with a gloo group between them, on the CPU. They come from a server process that has
+imported PyTorch once and makes ranks by forking (rank_server.py), so that a run takes a fraction of a second. Functions
+travel by value: one that was defined in a notebook exists in no file that another process could import.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import linecache
+import os
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+from torchcourse.checks import engine
+from torchcourse.errors import CourseError
+
+TIME_LIMIT = 60.0  # seconds for all ranks together, from the moment when the group is ready
+
+
+# ---------------------------------------- what came out
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank was: the student's own line, and the call into PyTorch that it had not come back from."""
+
+    file: str
+    number: int
+    line: str
+    call: str | None = None  # for example "all_reduce"
+
+    def __str__(self) -> str:
+        call = f"`{self.call}`, " if self.call else ""
+        return f"{call}line {self.number}: {self.line}" if self.line else f"{call}line {self.number}"
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception on a rank. The exception itself stayed there: not every one can travel."""
+
+    type: str
+    message: str
+    place: Place | None  # the innermost line of the student's own
+    traceback: str
+    by_hand: bool = False  # a `raise` statement of the student's
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}".rstrip(": ")
+
+
+@dataclass
+class Rank:
+    """One rank of a run.
+
+    status: "returned" · "raised" · "died" (the process ended in the middle) · "waiting" (in a call that the other ranks
+    never answered) · "running" (when the time was up) · "stopped" (because another rank had failed).
+    """
+
+    rank: int
+    status: str
+    value: Any = None
+    raised: Raised | None = None
+    place: Place | None = None  # where it was, if it neither returned nor raised
+    exit_code: int | None = None
+    printed: str = ""
+    errors: str = ""  # what it wrote to stderr: its own lines and PyTorch's
+    wrote: tuple[str, ...] = ()  # files that it opened for writing, or saved, relative to the folder of the run
+
+
+@dataclass
+class Outcome:
+    """What a run came to; `outcome[r]` is rank r."""
+
+    ranks: list[Rank]
+    seconds: float  # the limit that the run had
+
+    def __getitem__(self, rank: int) -> Rank:
+        return self.ranks[rank]
+
+    def __iter__(self) -> Iterator[Rank]:
+        return iter(self.ranks)
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def ok(self) -> bool:
+        """True if every rank returned."""
+        return all(rank.status == "returned" for rank in self.ranks)
+
+    @property
+    def values(self) -> list[Any]:
+        """What each rank returned; None for a rank that did not."""
+        return [rank.value for rank in self.ranks]
+
+    @property
+    def failed(self) -> Rank | None:
+        """The rank to blame: the first that raised or died, else the first that waited or was still running."""
+        for status in ("raised", "died", "waiting", "running"):
+            for rank in self.ranks:
+                if rank.status == status:
+                    return rank
+        return None
+
+    @property
+    def hung(self) -> bool:
+        """True if a rank waited for others that never came."""
+        return any(rank.status == "waiting" for rank in self.ranks)
+
+    def sentence(self) -> str:
+        """What went wrong in one or two sentences, "" if nothing did."""
+        failed = self.failed
+        if failed is None:
+            return ""
+        if failed.raised:
+            return f"Rank {failed.rank} raised {failed.raised}"
+        if failed.status == "died":
+            return f"The process of rank {failed.rank} ended in the middle (exit code {failed.exit_code})."
+        if failed.status == "running":
+            return f"Rank {failed.rank} was still running after {self.seconds:g} seconds and was stopped."
+        waiting = [rank for rank in self.ranks if rank.status == "waiting"]
+        done = [str(rank.rank) for rank in self.ranks if rank.status == "returned"]
+        if done:
+            calls = " and ".join(f"rank {rank.rank} waits in {_call(rank)}" for rank in waiting)
+            returned = f"Rank {done[0]} has" if len(done) == 1 else f"Ranks {', '.join(done)} have"
+            return f"{returned} returned, but {calls}: a call that every rank must make was not made by all."
+        calls = ", ".join(f"rank {rank.rank} in {_call(rank)}" for rank in waiting)
+        return f"All ranks wait for one another: {calls}. Every rank must make the same calls in the same order."
+
+
+def _call(rank: Rank) -> str:
+    """The call that a rank waits in: its name, else the student's line (`handle.wait()` has no frame of its own)."""
+    place = rank.place
+    return f"`{place.call or place.line}` (line {place.number})" if place else "a call of torch.distributed"
+
+
+# ---------------------------------------- what judges call
+
+
+def run(
+    function: Callable[..., Any],
+    *args: Any,
+    world_size: int = 2,
+    timeout: float = TIME_LIMIT,
+    folder: str | os.PathLike | None = None,
+    seed: int | None = None,
+    **kwargs: Any,
+) -> Outcome:
+    """Run `function(*args, **kwargs)` as every rank of a fresh gloo group on the CPU.
+
+    timeout: seconds for the run once the group is ready. A rank that waits in vain is noticed after a few seconds.
+    folder: where the ranks work (their current folder); None means a temporary one that is deleted afterwards.
+    seed: rank r starts with the random state of `torch.manual_seed(seed + r)` (Python and NumPy too). None draws one:
+        what is equal on all ranks is then equal because they exchanged it.
+
+    Mistakes of the function raise nothing here; they are in the Outcome. Raises CourseError if the function cannot be
+    sent to another process, or if the processes cannot be started.
+    """
+    seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
+    payload = _packed(function, args, kwargs)
+    home = None if folder is None else str(Path(folder).resolve())
+    request = (world_size, payload, _cells(), timeout, home, seed, [_here(p) for p in sys.path])
+    with _turn:  # one run at a time: two would only take the cores from one another
+        replies = _ask(request)
+    return Outcome([_unpacked(i, reply) for i, reply in enumerate(replies)], timeout)
+
+
+def call(function: Callable[..., Any], *args: Any, **options: Any) -> Outcome:
+    """As `run`, for judges: returns only when all ranks returned, and otherwise raises what the engine shows.
+
+    Raises NotAttempted for a stub (the function itself or one among the arguments), AnswerRaised for the exception of
+    the first rank that failed, Incorrect for ranks that wait for one another, run too long or die.
+    """
+    for answer in (function, *args):
+        if callable(answer):
+            engine.attempted(answer)
+    outcome = run(function, *args, **options)
+    judge(outcome)
+    return outcome
+
+
+def judge(outcome: Outcome) -> None:
+    """Raise what the engine shows for a failed run: NotAttempted, AnswerRaised or Incorrect. Nothing if it is ok."""
+    failed = outcome.failed
+    if failed is None:
+        return
+    if failed.raised:
+        if failed.raised.type == "NotImplementedError" and failed.raised.by_hand:
+            raise engine.NotAttempted
+        raise engine.AnswerRaised(_exception(failed))
+    raise engine.Incorrect(outcome.sentence(), yours=f"rank {failed.rank}, {failed.place}" if failed.place else "")
+
+
+def prepare() -> None:
+    """Start the server in the background, so that the first check need not wait for its imports. Returns at once."""
+    with _turn, contextlib.suppress(CourseError):
+        _server()
+
+
+# ---------------------------------------- there and back
+
+
+def _here(path: str) -> str:
+    return path or os.getcwd()
+
+
+def _packed(function: Callable, args: tuple, kwargs: dict) -> bytes:
+    """The call as bytes. What the student wrote goes by value, what is installed by name."""
+    import cloudpickle  # here, because few checks need it
+
+    own = {}
+    for thing in (function, *args, *kwargs.values()):
+        module = sys.modules.get(getattr(thing, "__module__", None) or "")
+        if isinstance(module, types.ModuleType) and module.__name__ != "__main__" and _is_own(module):
+            own[module.__name__] = module
+    known = cloudpickle.list_registry_pickle_by_value()
+    mine = [module for name, module in own.items() if name not in known]
+    for module in mine:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return cloudpickle.dumps((function, args, kwargs))
+    except Exception as problem:  # whatever an object's own pickling raises
+        raise CourseError(
+            f"Your function could not be sent to other processes ({type(problem).__name__}: {problem}). It uses "
+            "something that lives in this process only, such as an open file or an iterator: create it inside."
+        ) from problem
+    finally:
+        for module in mine:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_own(module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return bool(file) and engine.is_students(os.path.abspath(file))
+
+
+def _cells() -> dict[str, list[str]]:
+    """The source of notebook cells, by the file name that tracebacks give them: on disk there is none."""
+    return {name: entry[2] for name, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None}
+
+
+def _unpacked(number: int, reply: dict) -> Rank:
+    rank = Rank(number, **reply)
+    if rank.status == "returned":
+        import cloudpickle
+
+        rank.value = cloudpickle.loads(rank.value)
+    return rank
+
+
+def _exception(failed: Rank) -> BaseException:
+    """An exception like the one on the rank, raised at the same line: the engine reads its traceback."""
+    raised = failed.raised
+    error = type(raised.type, (Exception,), {})(f"{raised.message.splitlines()[0]} (on rank {failed.rank})".lstrip())
+    if raised.place is None:
+        return error
+    code = compile("\n" * (raised.place.number - 1) + "raise error", raised.place.file, "exec")
+    try:
+        exec(code, {"error": error})
+    except Exception as at_that_line:
+        return at_that_line
+    return error
+
+
+# ---------------------------------------- the server process
+
+
+class _Server:
+    """The process that makes ranks, and the line to it. It ends when the line is cut, be it by our own death."""
+
+    def __init__(self) -> None:
+        if os.name != "posix":
+            raise CourseError("Checks with several processes need Linux or macOS: on Windows use WSL, or a hub.")
+        self.owner = os.getpid()
+        self.line, theirs = connection.Pipe()
+        start = (
+            "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+            "from torchcourse.checks import rank_server; rank_server.serve(int(sys.argv[1]))"
+        )
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", start, str(theirs.fileno()), json.dumps([_here(p) for p in sys.path])],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C goes to the notebook, which then cuts the line
+            env=environment,
+        )
+        theirs.close()
+
+    def alive(self) -> bool:
+        return self.owner == os.getpid() and not self.line.closed and self.process.poll() is None
+
+    def stop(self) -> None:
+        if self.owner != os.getpid():  # a fork of our process has no say
+            return
+        self.line.close()
+        try:
+            self.process.wait(3)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+_turn = threading.RLock()
+_current: _Server | None = None
+
+
+def _server() -> _Server:
+    global _current
+    if _current is None or not _current.alive():
+        if _current is not None:
+            _current.stop()
+        else:
+            atexit.register(_stop)
+        _current = _Server()
+    return _current
+
+
+def _stop() -> None:
+    if _current is not None:
+        _current.stop()
+
+
+def _ask(request: tuple) -> list[dict]:
+    for attempt in (1, 2):
+        server = _server()
+        try:
+            server.line.send(request)
+            while not server.line.poll(0.5):  # short waits, so that an interrupt or an alarm gets its turn
+                pass
+            replies = server.line.recv()
+        except (EOFError, OSError) as problem:
+            server.stop()
+            if attempt == 2:
+                raise CourseError(
+                    "The processes of this check ended unexpectedly, perhaps for want of memory. Run the cell again."
+                ) from problem
+        except BaseException:  # interrupted: what the server does now nobody wants to know
+            server.stop()
+            raise
+        else:
+            return replies
+    raise AssertionError("not reached")

@@ -1,0 +1,229 @@
+"""Several processes: `%%torchrun` starts them from a notebook cell, `setup()` tells each who it is.
+
+    %%torchrun --nproc-per-node 2
+    from torchcourse import distributed
+
+    with distributed.setup() as me:
+        print(f"rank {me.rank} of {me.world_size} on {me.device}")
+
+`setup()` is what the first lines of every distributed script do: read the variables that the launcher has set, choose
+the device and the backend, make the process group. Leaving the `with` block takes the group down again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import zlib
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from torchcourse.errors import CourseError
+
+__all__ = ["Process", "load_ipython_extension", "register", "setup"]
+
+_groups = itertools.count()  # how often this process has called setup(); all ranks call it equally often
+
+HOW = (
+    "Start it with `torchrun --nproc-per-node 2 script.py`, in a notebook with `%%torchrun -n 2`, "
+    "or with `srun` on a cluster."
+)
+
+
+@dataclass(frozen=True)
+class Process:
+    """This process among the others. A context manager: leaving the block takes the process group down."""
+
+    rank: int  # 0 to world_size - 1, unique
+    local_rank: int  # the number on this machine: which GPU to take
+    world_size: int
+    device: torch.device
+    backend: str  # "gloo" or "nccl"
+
+    @property
+    def is_main(self) -> bool:
+        """True on rank 0: the one that prints and saves."""
+        return self.rank == 0
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if dist.is_initialized():
+            if error is None:
+                dist.barrier()  # who leaves early closes connections that others still read from
+            dist.destroy_process_group()  # after an error without waiting: the others may never come
+
+
+def setup(backend: str | None = None, alone: bool = False) -> Process:
+    """Make the process group from the variables of torchrun or Slurm, and choose this process's device.
+
+    backend: "gloo" or "nccl"; None chooses: nccl if every rank of this machine has a GPU of its own; gloo if ranks
+        share a GPU (rank 0 says so) or if there is none.
+    alone: True makes a group of one process where no launcher has started this one (for trying out a script).
+
+    Raises CourseError where the variables are missing or contradict one another, or if there is a group already.
+    """
+    if dist.is_initialized():
+        raise CourseError("This process has a process group already: call `setup()` once, or leave its `with` block.")
+    world = _from_torchrun(os.environ) or _from_slurm(os.environ)
+    if world is None:
+        if not alone:
+            raise CourseError(
+                f"This process does not know which rank it is: RANK and WORLD_SIZE are not set. {HOW} "
+                "For one process on its own: `setup(alone=True)`."
+            )
+        world = _World(0, 1, 0, 1, None)
+    device, chosen, remark = _device_and_backend(world)
+    backend = backend or chosen
+    if device.type == "cuda":
+        torch.accelerator.set_device_index(device)
+    if remark and world.rank == 0:
+        print(remark, flush=True)
+    options = {"device_id": device} if backend == "nccl" else {}
+    if world.address is None:
+        store = dist.HashStore()
+    else:
+        os.environ |= {"MASTER_ADDR": world.address[0], "MASTER_PORT": str(world.address[1])}
+        store, _, _ = next(dist.rendezvous("env://", world.rank, world.size))
+        # torchrun keeps the store over a restart: without names of its own, a rank finds the addresses of the dead.
+        store = dist.PrefixStore(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{next(_groups)}", store)
+    dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, **options)
+    dist.barrier()  # gloo connects in the background; afterwards every rank is there
+    return Process(world.rank, world.local_rank, world.size, device, backend)
+
+
+# ---------------------------------------- who am I?
+
+
+@dataclass(frozen=True)
+class _World:
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    address: tuple[str, int] | None  # where rank 0 listens
+
+
+def _from_torchrun(env: Any) -> _World | None:
+    """What torchrun tells by variables. None if it did not start this process."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    there = [name for name in names if env.get(name)]
+    # A cluster's job script often exports the address alone: that is no contradiction.
+    if not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} & set(there):
+        return None
+    missing = [name for name in names if name not in there]
+    if missing:
+        have = f"{' and '.join(there)} {'is' if len(there) == 1 else 'are'} set"
+        raise CourseError(f"{have}, but {' and '.join(missing)} not: a launcher sets them all. {HOW}")
+    return _checked(
+        rank=_number(env, "RANK"),
+        size=_number(env, "WORLD_SIZE"),
+        local_rank=_number(env, "LOCAL_RANK"),
+        local_size=_number(env, "LOCAL_WORLD_SIZE") if env.get("LOCAL_WORLD_SIZE") else _number(env, "WORLD_SIZE"),
+        address=(env["MASTER_ADDR"], _number(env, "MASTER_PORT")),
+        names=("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    )
+
+
+def _from_slurm(env: Any) -> _World | None:
+    """What Slurm tells the tasks of `srun`. None in a job script itself, which is no task of anything."""
+    if not (env.get("SLURM_STEP_ID") or env.get("SLURM_STEPID")) or not env.get("SLURM_PROCID"):
+        return None
+    names = ("SLURM_LOCALID", "SLURM_NTASKS")
+    missing = [name for name in names if not env.get(name)]
+    if missing:
+        raise CourseError(f"SLURM_PROCID is set, but {' and '.join(missing)} not. {HOW}")
+    size = _number(env, "SLURM_NTASKS")
+    hosts = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST")
+    host = env.get("MASTER_ADDR") or (_first_host(hosts) if hosts else None)
+    if host is None:
+        if size > 1:
+            raise CourseError("Slurm names no hosts (SLURM_JOB_NODELIST): set MASTER_ADDR to the host of rank 0.")
+        host = "localhost"
+    # Two jobs on one node must not meet on one port, and all tasks of a job must find the same one.
+    job = f"{env.get('SLURM_JOB_ID')}.{env.get('SLURM_STEP_ID')}"
+    port = _number(env, "MASTER_PORT") if env.get("MASTER_PORT") else 20_000 + zlib.crc32(job.encode()) % 20_000
+    return _checked(
+        rank=_number(env, "SLURM_PROCID"),
+        size=size,
+        local_rank=_number(env, "SLURM_LOCALID"),
+        local_size=_tasks_here(env, size),
+        address=(host, port),
+        names=("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    )
+
+
+def _tasks_here(env: Any, size: int) -> int:
+    """Tasks on this node: Slurm writes "2(x3),1" for nodes with 2, 2, 2 and 1 tasks; SLURM_NODEID counts the nodes."""
+    counts: list[int] = []
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", env.get("SLURM_STEP_TASKS_PER_NODE") or ""):
+        counts += [int(count)] * int(times or 1)
+    node = int(env.get("SLURM_NODEID") or 0)
+    return counts[node] if node < len(counts) else size
+
+
+def _checked(
+    rank: int, size: int, local_rank: int, local_size: int, address: tuple[str, int], names: tuple[str, str, str]
+) -> _World:
+    if size < 1:
+        raise CourseError(f"{names[1]} is {size}: there must be at least one process. {HOW}")
+    for name, value in ((names[0], rank), (names[2], local_rank)):
+        if not 0 <= value < size:
+            raise CourseError(f"{name} is {value}, but {names[1]} is {size}: ranks go from 0 to {size - 1}. {HOW}")
+    return _World(rank, size, local_rank, local_size, address)
+
+
+def _number(env: Any, name: str) -> int:
+    try:
+        return int(env[name])
+    except ValueError:
+        raise CourseError(f'{name} should be a number and is "{env[name]}". {HOW}') from None
+
+
+def _first_host(hosts: str) -> str:
+    """The first host of a Slurm list: "node[03-05,9],login" begins with node03."""
+    match = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\])?([^,\[]*)", hosts.strip())
+    return match[1] + (match[2] or "") + match[3] if match else hosts
+
+
+def _device_and_backend(world: _World) -> tuple[torch.device, str, str | None]:
+    """This rank's device, the backend, and what the others should know about the choice."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    if found is None or found.type != "cuda":  # gloo moves tensors of the CPU and of CUDA, of no other device
+        return torch.device("cpu"), "gloo", None
+    gpus = torch.accelerator.device_count()
+    device = torch.device("cuda", world.local_rank % gpus)
+    if world.local_size <= gpus:
+        return device, "nccl" if dist.is_nccl_available() else "gloo", None
+    share = f"{world.local_size} ranks share {gpus} GPU{'s' if gpus > 1 else ''}"
+    return device, "gloo", f"{share}: they exchange through gloo, because nccl wants a GPU for every rank."
+
+
+# ---------------------------------------- in a notebook
+
+
+def register() -> None:
+    """Make `%%torchrun` known to IPython. Does nothing outside of it; costs nothing before the first use."""
+    ipython = sys.modules.get("IPython")  # where it runs, it is loaded; elsewhere nobody needs it
+    shell = ipython.get_ipython() if ipython else None
+    if shell is not None:
+        load_ipython_extension(shell)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """For `%load_ext torchcourse.distributed`."""
+
+    def torchrun(line: str, cell: str) -> None:
+        """Run the cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [name.py]`."""
+        from torchcourse.distributed import magic
+
+        magic.torchrun(line, cell)
+
+    shell.register_magic_function(torchrun, magic_kind="cell")

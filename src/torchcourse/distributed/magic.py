@@ -1,0 +1,401 @@
+"""The cell magic `%%torchrun`: a notebook cell, run by the real torchrun in several processes.
+
+What happens, in order:
+
+1. The cell becomes a file. Its first line, the magic, becomes a comment: so line numbers are those of the cell.
+2. A watcher starts torchrun, torchrun starts the ranks, each rank runs the file (watcher.py, rank.py).
+3. Their lines come through one pipe and are shown at once, in the order in which they were printed.
+4. If something goes wrong, the traceback of the rank that failed first is shown, in one piece.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import selectors
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torchcourse.errors import CourseError
+
+HERE = Path(__file__).parent
+START_LIMIT = 120.0  # seconds until all ranks run: it is torchrun that takes them, and no fault of the cell
+AFTER_FAILURE = 15.0  # seconds that torchrun has to stop the other ranks; then we do it
+# What libraries say below Python that is of no use to anybody in a notebook.
+CHATTER = re.compile(r"\[Gloo\] Rank \d+ is connected|socket\.cpp|TCPStore\.cpp|Redirects are currently not supported")
+
+CONSEQUENCE = re.compile(
+    r"Connection (closed|reset)|Broken pipe|failed to recv|recvValue failed|remote (worker|process)"
+)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The cell was interrupted. Shown without the lines of this package."""
+
+    def _render_traceback_(self) -> list[str]:
+        return ["KeyboardInterrupt: the cell was interrupted, all its processes were ended."]
+
+
+def torchrun(line: str, cell: str) -> None:
+    """Run a cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [name.py] [-- arguments]`.
+
+    Raises CourseError if a rank fails or the time is up (with --expect-failure: if none does).
+    """
+    options = _options(line)
+    name = options.name or "cell.py"
+    first = f"# torchrun --nproc-per-node {options.nproc_per_node} {name}"
+    source = f"{first}\n{cell}"
+    _compile(source, name)
+    if options.name:
+        Path(name).write_text(source, encoding="utf-8")
+        print(f"Written to {name}")
+    scratch = Path(tempfile.mkdtemp(prefix="torchrun-"))
+    try:
+        file = Path(name).resolve() if options.name else scratch / name
+        if not options.name:
+            file.write_text(source, encoding="utf-8")
+        with contextlib.suppress(_Expected):
+            _Run(options, name, file, source, scratch).run()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise CourseError(
+            f"%%torchrun: {message}. For example: `%%torchrun --nproc-per-node 2 --timeout 120`, "
+            "with `name.py` at the end if the file should be kept."
+        )
+
+
+def _options(line: str) -> argparse.Namespace:
+    try:
+        words = shlex.split(line)
+    except ValueError as problem:
+        raise CourseError(f"%%torchrun: {problem} in `{line}`.") from None
+    words, arguments = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    parser = _Parser(prog="%%torchrun", add_help=False)
+    parser.add_argument("--nproc-per-node", "--nproc_per_node", "-n", type=int, required=True)
+    parser.add_argument("--timeout", type=float, default=120.0)
+    parser.add_argument("--max-restarts", "--max_restarts", type=int, default=0)
+    parser.add_argument("--expect-failure", action="store_true")
+    parser.add_argument("name", nargs="?")
+    options = parser.parse_args(words)
+    if not 1 <= options.nproc_per_node <= 64:
+        parser.error(f"--nproc-per-node {options.nproc_per_node} is not a number of processes from 1 to 64")
+    if options.max_restarts < 0 or options.timeout <= 0:
+        parser.error("--max-restarts and --timeout are not negative")
+    if options.name and not options.name.endswith(".py"):
+        parser.error(f"the file name {options.name} does not end in .py")
+    options.arguments = arguments
+    return options
+
+
+def _compile(source: str, name: str) -> None:
+    """Find a syntax error before anything is started: each rank would show the same."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the ranks say it
+            compile(source, name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        print("".join(traceback.format_exception_only(error)), end="")
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        text = (getattr(error, "text", "") or "").lstrip()
+        hint = " Lines that begin with % or ! work in the notebook only." if text.startswith(("%", "!")) else ""
+        raise CourseError(f"Python cannot read the cell{line}, so nothing was started.{hint}") from None
+
+
+class _Run:
+    """One start of torchrun, from its command line to what is said at the end."""
+
+    def __init__(self, options: argparse.Namespace, name: str, file: Path, source: str, scratch: Path) -> None:
+        self.options, self.name, self.scratch = options, name, scratch
+        self.lines = source.splitlines()
+        self.size = options.nproc_per_node
+        self.attempt = 0  # how often torchrun has started the ranks again
+        self.begun: dict[str, bytes] = {}  # long lines come in pieces
+        self.read: dict[Path, int] = {}  # how much of each raw file has been shown
+        self.half = b""
+        job = {"scratch": str(scratch), "name": name, "file": str(file), "path": [p for p in sys.path if p]}
+        (scratch / "job.json").write_text(json.dumps(job), encoding="utf-8")
+
+    # ------------------------------ the time while it runs
+
+    def run(self) -> None:
+        """Start, show what comes, wait for the end, explain it."""
+        if os.name != "posix":
+            raise CourseError("%%torchrun needs Linux or macOS: on Windows use WSL, or a hub.")
+        process = subprocess.Popen(
+            self._command(),
+            stdin=subprocess.PIPE,  # closed, even by our death, it makes the watcher end everything
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self._environment(),
+            start_new_session=True,  # so that the watcher outlives a kernel that is killed with its whole group
+            bufsize=0,
+        )
+        where = None
+        try:
+            in_time = self._show(process)
+            if not in_time:
+                where = self._places()
+        except KeyboardInterrupt:
+            raise Interrupted from None
+        finally:
+            self._end(process)
+        self._drain(process)
+        if where is not None and not self._failures():
+            self._late(where)
+        elif process.returncode == 0 and not self._failures():
+            if self.options.expect_failure:
+                raise CourseError("This cell was meant to fail (--expect-failure), but all ranks finished.")
+        else:
+            self._explain()
+
+    def _command(self) -> list[str]:
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        torchrun += ["--nproc-per-node", str(self.size), "--max-restarts", str(self.options.max_restarts)]
+        torchrun += ["--log-dir", str(self.scratch / "logs"), str(HERE / "rank.py"), str(self.scratch / "job.json")]
+        return [sys.executable, str(HERE / "watcher.py"), str(self.scratch), *torchrun, *self.options.arguments]
+
+    def _environment(self) -> dict[str, str]:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+        defaults = {
+            "OMP_NUM_THREADS": str(max(1, cores // self.size)),  # all ranks on all cores would be in each other's way
+            # All ranks are on this machine: without this, gloo looks up the machine's name, which may not be known.
+            "GLOO_SOCKET_IFNAME": loopback[0] if loopback else "",
+            # After a restart the ranks would read the addresses of the ones that died, and wait for them for ever.
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        }
+        fixed = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}
+        # A notebook inside a job must not hand down who it is itself.
+        outside = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
+        inherited = {key: value for key, value in os.environ.items() if key not in outside}
+        return {key: value for key, value in {**defaults, **inherited, **fixed}.items() if value}
+
+    def _show(self, process: subprocess.Popen) -> bool:
+        """Print what comes until the watcher ends. False when the time is up."""
+        limit = time.monotonic() + max(self.options.timeout, START_LIMIT)
+        started = False
+        os.set_blocking(process.stdout.fileno(), False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            failed_at = None
+            while process.poll() is None:
+                if selector.select(0.1) and not self._records(process):
+                    selector.unregister(process.stdout)  # everybody has closed it: only the end is missing
+                    process.wait(10)
+                    break
+                self._restarts()
+                self._raw()
+                if not started and len(list(self.scratch.glob("0-*.pid"))) == self.size:
+                    started, limit = True, time.monotonic() + self.options.timeout
+                if time.monotonic() > limit:
+                    return False
+                if self.attempt == self.options.max_restarts and self._failures():
+                    failed_at = failed_at or time.monotonic()
+                    if time.monotonic() > failed_at + AFTER_FAILURE:
+                        break  # a rank that torchrun cannot stop
+        return True
+
+    def _end(self, process: subprocess.Popen) -> None:
+        process.stdin.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _drain(self, process: subprocess.Popen) -> None:
+        """What is left in the pipe and in the files at the end."""
+        while self._records(process):
+            pass
+        process.stdout.close()
+        self._restarts()
+        self._raw()
+
+    def _records(self, process: subprocess.Popen) -> bool:
+        """Print the lines that are in the pipe now. False at its end (or, at the very end, when it is empty)."""
+        data = process.stdout.read(65536)
+        if not data:
+            return False
+        *records, self.half = (self.half + data).split(b"\n")
+        for record in records:
+            head, _, piece = record.partition(b" ")
+            rank, _, piece = piece.partition(b" ")
+            more, _, piece = piece.partition(b" ")
+            if more not in (b"+", b".") or not rank.isdigit():
+                continue  # not from a rank
+            key = f"{head.decode()} {rank.decode()}"
+            self.begun[key] = self.begun.get(key, b"") + piece
+            if more == b".":
+                text = self.begun.pop(key).decode("utf-8", "replace")
+                self._restarts(int(head))
+                self._print(int(rank), text.rstrip("\x1e").rpartition("\x1e")[2])
+        return True
+
+    def _print(self, rank: int, text: str) -> None:
+        print(f"[rank {rank}] {text}".rstrip(), flush=True)
+
+    def _raw(self) -> None:
+        """Print what came from below Python: subprocesses, libraries in C++."""
+        for file in sorted(self.scratch.glob("*-*.raw")):
+            data = file.read_bytes()
+            new = data[self.read.get(file, 0) :]
+            whole = new[: new.rfind(b"\n") + 1]
+            self.read[file] = self.read.get(file, 0) + len(whole)
+            for line in whole.decode("utf-8", "replace").splitlines():
+                if line.strip() and not CHATTER.search(line):
+                    self._print(int(file.stem.split("-")[1]), line)
+
+    def _restarts(self, attempt: int | None = None) -> None:
+        """Say when torchrun has started the ranks again, and why."""
+        attempts = [int(file.stem.split("-")[0]) for file in self.scratch.glob("*-*.pid")]
+        newest = max([self.attempt, *attempts] if attempt is None else [self.attempt, attempt])
+        while self.attempt < newest:
+            failures = self._failures()
+            why = f"rank {failures[0]['rank']} failed with {_short(failures[0])}" if failures else "a rank died"
+            self.attempt += 1
+            again = f"restart {self.attempt} of {self.options.max_restarts}"
+            print(f"[torchrun] {why}: {again}, all {self.size} ranks start again", flush=True)
+
+    # ------------------------------ what went wrong
+
+    def _failures(self) -> list[dict[str, Any]]:
+        """The exceptions of this attempt, the first one first.
+
+        A lost connection is never the cause: a rank that closes its group on the way out of an exception lets the
+        others fail before it has failed itself.
+        """
+        found = []
+        for file in self.scratch.glob(f"{self.attempt}-*.failed"):
+            found.append({"rank": int(file.stem.split("-")[1]), **json.loads(file.read_text(encoding="utf-8"))})
+        return sorted(found, key=lambda failure: (bool(CONSEQUENCE.search(failure["message"])), failure["time"]))
+
+    def _deaths(self) -> dict[int, int]:
+        """Exit codes of ranks that ended without a word, as torchrun has seen them."""
+        log = (self.scratch / "torchrun.log").read_text("utf-8", "replace")
+        seen = re.findall(r"rank\s*:\s*(\d+) \(local_rank.*\n\s*exitcode\s*:\s*(-?\d+)", log)
+        spoke = {failure["rank"] for failure in self._failures()}
+        codes = {int(rank): int(code) for rank, code in seen}
+        return {rank: code for rank, code in codes.items() if rank not in spoke and code not in (0, -signal.SIGTERM)}
+
+    def _explain(self) -> None:
+        failures, deaths = self._failures(), self._deaths()
+        if deaths:  # a rank that is gone at once is the cause, the errors of the others follow from it
+            rank, code = next(iter(deaths.items()))
+            crash = (self.scratch / f"{self.attempt}-{rank}.crash").read_text("utf-8", "replace")
+            if crash:
+                from torchcourse.distributed.rank import shorten
+
+                print(shorten(crash.partition("\nExtension modules:")[0]).rstrip())
+            why = f"exit code {code}" if code >= 0 else f"signal {_signal(-code)}"
+            memory = " (perhaps for want of memory)" if code == -signal.SIGKILL else ""
+            sentence = f"Rank {rank} ended without an exception: {why}{memory}."
+            self._stop(sentence + self._others({rank}))
+        if not failures:
+            log = (self.scratch / "torchrun.log").read_text("utf-8", "replace").strip().splitlines()
+            print("\n".join(log[-15:]))
+            self._stop("torchrun could not run the cell: its own last lines are above.")
+        first = failures[0]
+        print(f"\nRank {first['rank']} failed first:\n{first['traceback'].rstrip()}")
+        line = f" in line {first['line']}" if first["line"] else ""
+        same = [f for f in failures if (f["type"], f["line"], f["message"]) == tuple(first[k] for k in KEYS)]
+        if len(same) == self.size > 1:
+            self._stop(f"All {self.size} ranks failed{line} with {_short(first)}.")
+        self._stop(f"Rank {first['rank']} failed{line} with {_short(first)}." + self._others({first["rank"]}))
+
+    def _others(self, blamed: set[int]) -> str:
+        """What became of the other ranks, in a sentence each."""
+        failed = {failure["rank"]: failure for failure in self._failures() if failure["rank"] not in blamed}
+        done = {rank for rank in range(self.size) if (self.scratch / f"{self.attempt}-{rank}.done").exists()}
+        stopped = [rank for rank in range(self.size) if rank not in blamed | done | set(failed)]
+        text = "".join(f" After that, rank {rank} failed with {_short(failure)}." for rank, failure in failed.items())
+        if stopped:
+            text += f" torchrun then stopped {_ranks(stopped)}."
+        return text
+
+    def _places(self) -> str:
+        """Where each rank is right now: a signal makes Python write its stack, even inside a call that waits."""
+        files = {rank: self.scratch / f"{self.attempt}-{rank}.pid" for rank in range(self.size)}
+        running = {rank: file for rank, file in files.items() if file.exists() and not _done(file)}
+        for file in running.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(json.loads(file.read_text())["pid"], signal.SIGUSR1)
+        time.sleep(0.5)
+        said = []
+        for rank, file in files.items():
+            if rank in running:
+                said.append(f"rank {rank} was {self._place(file.with_suffix('.stack').read_text('utf-8', 'replace'))}")
+            else:
+                said.append(f"rank {rank} had {'finished' if file.exists() else 'not started yet'}")
+        return "\n".join(said)
+
+    def _place(self, stack: str) -> str:
+        frames = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', stack, re.M)  # innermost first
+        own = next((i for i, (file, _, _) in enumerate(frames) if file == self.name), None)
+        if own is None:
+            return "not yet in your code"
+        number = int(frames[own][1])
+        inner = [call for file, _, call in frames[max(0, own - 3) : own] if f"torch{os.sep}" in file]
+        call = next((call for call in reversed(inner) if call != "wrapper"), None)
+        text = self.lines[number - 1].strip() if number <= len(self.lines) else ""
+        return f"in line {number}: {text}" + (f"   (waiting in `{call}`)" if call and call not in text else "")
+
+    def _late(self, where: str) -> NoReturn:
+        print(f"\nWhen the time was up\n{where}")
+        seconds = f"{self.options.timeout:g} seconds"
+        self._stop(
+            f"The cell was stopped after {seconds}. Does one rank wait for another that never comes? "
+            "If it only needs longer, give it --timeout."
+        )
+
+    def _stop(self, sentence: str) -> NoReturn:
+        if self.options.expect_failure:
+            print(f"\n{sentence}")
+            raise _Expected
+        raise CourseError(sentence)
+
+
+class _Expected(Exception):
+    """The failure that was asked for has been shown."""
+
+
+KEYS = ("type", "line", "message")
+
+
+def _done(pid_file: Path) -> bool:
+    return pid_file.with_suffix(".done").exists() or pid_file.with_suffix(".failed").exists()
+
+
+def _short(failure: dict[str, Any]) -> str:
+    message = failure["message"].strip().splitlines()
+    text = f"{failure['type']}: {message[0]}" if message else failure["type"]
+    if CONSEQUENCE.search(text):
+        text = re.sub(r"(Connection \w+ by peer).*", r"\1", text)  # then come ports and advice
+    return text if len(text) < 200 else text[:200].rstrip() + " …"
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

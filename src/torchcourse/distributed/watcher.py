@@ -1,0 +1,86 @@
+"""A small process between the notebook and torchrun: whatever happens to the notebook, nothing keeps running.
+
+Called as `watcher.py SCRATCH COMMAND...`. It starts the command and ends with its exit code. Its standard input is a
+pipe that only the notebook holds open: when that is closed, because the cell was interrupted, the time is up or the
+kernel was killed, the watcher ends the command and every process below it. torchrun alone could not do that: it puts
+each rank into a session of its own, out of reach of the signals that end a notebook.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+
+PATIENCE = 1.5  # seconds between the request to end and the end
+
+
+def adopt_orphans() -> None:
+    """Processes whose parent ends become our children (Linux), so that none is lost from sight."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+
+def end_all(known: set[psutil.Process]) -> None:
+    """End all processes below this one: first torchrun, then its ranks, politely and then not."""
+    me = psutil.Process()
+    for child in me.children():
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    known |= set(me.children(recursive=True))
+    for process in known:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    psutil.wait_procs(list(known), timeout=PATIENCE)
+    for _ in range(50):  # a process that is killed may have started another one meanwhile
+        rest = {p for p in known | set(me.children(recursive=True)) if p.is_running()}
+        rest = {p for p in rest if status(p) not in (None, psutil.STATUS_ZOMBIE)}
+        if not rest:
+            return
+        for process in rest:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(list(rest), timeout=0.2)
+
+
+def status(process: psutil.Process) -> str | None:
+    """The state of a process, None if it is gone."""
+    try:
+        return process.status()
+    except psutil.Error:
+        return None
+
+
+def main() -> int:
+    """Start the command and watch. Returns its exit code, 1 if it had to be ended."""
+    scratch, *command = sys.argv[1:]
+    notebook = os.getppid()
+    adopt_orphans()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))
+    known: set[psutil.Process] = set()
+    with open(os.path.join(scratch, "torchrun.log"), "w") as log:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+        try:
+            while child.poll() is None:
+                cut, _, _ = select.select([0], [], [], 0.1)
+                if cut or os.getppid() != notebook:
+                    return 1
+                with contextlib.suppress(psutil.Error):
+                    known.update(psutil.Process().children(recursive=True)) if sys.platform != "linux" else None
+            return child.returncode
+        finally:
+            end_all(known)
+            if os.getppid() != notebook:  # nobody is left to clear away
+                time.sleep(0.1)
+                shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

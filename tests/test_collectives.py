@@ -1,0 +1,87 @@
+"""The ledger of collectives: what it sees, and what it says when ranks disagree."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from torchcourse.checks import ranks
+from torchcourse.checks.collectives import Ledger, details, sentence
+
+LEFT = {"what": "left", "number": 3}
+WAITS = {"what": "all-reduce", "shapes": [[3, 4]], "dtypes": ["float32"], "number": 3, "line": 7, "source": "send(x)"}
+
+
+def test_sentence_says_who_waits_for_whom():
+    assert sentence([WAITS, LEFT]).startswith("Rank 0 waits for rank 1 in an all-reduce of shape (3, 4)")
+    assert sentence([LEFT, WAITS]).startswith("Rank 1 waits for rank 0")
+    assert "rank 0 has stopped with an error" in sentence([{"what": "raised", "number": 3}, WAITS])
+
+
+def test_sentence_tells_other_collectives_from_other_tensors():
+    other = {"what": "barrier", "shapes": [], "dtypes": [], "number": 3}
+    assert "rank 0 in an all-reduce of shape (3, 4) and rank 1 in a barrier: a deadlock" in sentence([WAITS, other])
+    longer = WAITS | {"shapes": [[5]], "dtypes": ["int64"]}
+    assert "rank 0 brings shape (3, 4), rank 1 brings shape (5,), int64" in sentence([WAITS, longer])
+
+
+def test_details_count_what_is_done_and_quote_the_line():
+    text = details([WAITS, LEFT])
+    assert "collective 3 is an all-reduce of shape (3, 4) (line 7: `send(x)`)" in text
+    assert "rank 1: left after 2 collectives" in text
+
+
+def test_sees_collectives_of_every_kind_but_no_messages_between_two():
+    def everything():
+        rank, x = dist.get_rank(), torch.ones(3)
+        with Ledger("all") as ledger:
+            dist.all_reduce(x)
+            dist.broadcast(x, 0)
+            dist.barrier()
+            dist.all_gather_object([None, None], rank)
+            dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+            alone = dist.new_group([0])  # a group of one: nobody else has to take part
+            if rank == 0:
+                dist.all_reduce(x, group=alone)
+        return [call["what"] for call in ledger.calls], ledger.trouble, ledger.over
+
+    for words, trouble, over in ranks.call(everything).values:
+        assert words[:3] == ["all-reduce", "broadcast", "barrier"]
+        assert set(words[3:]) <= {"all-gather", "all-reduce"} and "all-gather" in words
+        assert trouble is None and not over
+
+
+def test_sees_what_ddp_sends_in_the_backward_pass():
+    def step():
+        replica = DistributedDataParallel(nn.Linear(3, 2))
+        with Ledger("step") as ledger:
+            replica(torch.randn(4, 3)).sum().backward()
+        return [(call["what"], call["shapes"]) for call in ledger.calls]
+
+    assert ranks.call(step).values == [[("all-reduce", [[8]])]] * 2  # one bucket: 6 weights, 2 biases
+
+
+def test_every_rank_learns_of_a_mismatch_at_once():
+    def differ():
+        dtype = torch.int64 if dist.get_rank() else torch.float32
+        try:
+            with Ledger("differ") as ledger:
+                dist.all_reduce(torch.ones(3, dtype=dtype))
+        except RuntimeError as error:
+            return str(error), ledger.over
+
+    for text, over in ranks.call(differ).values:
+        assert "different tensors" in text and "int64" in text and over
+
+
+def test_an_error_on_one_rank_ends_the_block_on_all():
+    def fails_on_rank_1():
+        try:
+            with Ledger("fails") as ledger:
+                if dist.get_rank() == 1:
+                    raise ValueError("mine")
+        except ValueError:
+            return "raised", ledger.trouble, ledger.over
+        return "left", ledger.trouble, ledger.over
+
+    assert ranks.call(fails_on_rank_1).values == [("left", None, True), ("raised", None, True)]

@@ -1,0 +1,185 @@
+"""`distributed.setup()`: who am I, what is missing, what contradicts itself; Slurm's lists of hosts; teardown."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from torchcourse import distributed
+from torchcourse.checks import ranks
+from torchcourse.errors import CourseError
+
+TORCHRUN = {
+    "RANK": "1",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+}
+SLURM = {
+    "SLURM_STEP_ID": "0",
+    "SLURM_JOB_ID": "4711",
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_NTASKS": "6",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "4,2",
+    "SLURM_JOB_NODELIST": "node[03-05,9],login",
+}
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """No launcher has started us."""
+    for name in (*TORCHRUN, *SLURM, "SLURM_STEPID"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_torchrun_variables():
+    world = distributed._from_torchrun(TORCHRUN)
+    assert (world.rank, world.size, world.local_rank, world.local_size) == (1, 4, 1, 2)
+    assert world.address == ("localhost", 29500)
+
+
+def test_slurm_variables():
+    world = distributed._from_slurm(SLURM)
+    assert (world.rank, world.size, world.local_rank, world.local_size) == (5, 6, 1, 2)
+    host, port = world.address
+    assert host == "node03" and 1024 < port < 65536
+    assert distributed._from_slurm(SLURM | {"SLURM_PROCID": "0"}).address == (host, port), "all tasks find one port"
+    assert distributed._from_slurm(SLURM | {"SLURM_JOB_ID": "4712"}).address != (host, port)
+    chosen = SLURM | {"MASTER_ADDR": "elsewhere", "MASTER_PORT": "1234"}
+    assert distributed._from_slurm(chosen).address == ("elsewhere", 1234)
+
+
+def test_a_job_script_is_no_task():
+    """sbatch sets SLURM_PROCID=0 and SLURM_NTASKS in the script itself: who waits for others there waits for ever."""
+    script = {key: value for key, value in SLURM.items() if key != "SLURM_STEP_ID"}
+    assert distributed._from_slurm(script) is None
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"),
+    [
+        ("node03", "node03"),
+        ("node[03-05]", "node03"),
+        ("node[7,9-12],login", "node7"),
+        ("a-1,b-2", "a-1"),
+        ("rack2-node[001-100]-ib", "rack2-node001-ib"),
+        ("n1.cluster.org,n2.cluster.org", "n1.cluster.org"),
+    ],
+)
+def test_first_host(hosts, first):
+    assert distributed._first_host(hosts) == first
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"RANK": "4"}, "RANK is 4, but WORLD_SIZE is 4"),
+        ({"RANK": "-1"}, "RANK is -1"),
+        ({"LOCAL_RANK": "4"}, "LOCAL_RANK is 4"),
+        ({"WORLD_SIZE": "0"}, "at least one"),
+        ({"WORLD_SIZE": ""}, "WORLD_SIZE not"),
+        ({"MASTER_ADDR": "", "MASTER_PORT": ""}, "MASTER_ADDR and MASTER_PORT not"),
+        ({"MASTER_PORT": "http"}, 'is "http"'),
+    ],
+)
+def test_contradictions_are_said(alone, change, words):
+    for name, value in (TORCHRUN | change).items():
+        alone.setenv(name, value)
+    with pytest.raises(CourseError, match=words):
+        distributed.setup()
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"SLURM_PROCID": "6"}, "SLURM_PROCID is 6, but SLURM_NTASKS is 6"),
+        ({"SLURM_LOCALID": ""}, "SLURM_LOCALID not"),
+        ({"SLURM_JOB_NODELIST": ""}, "MASTER_ADDR"),
+    ],
+)
+def test_contradictions_of_slurm_are_said(alone, change, words):
+    with pytest.raises(CourseError, match=words):
+        distributed._from_slurm(SLURM | change)
+
+
+def test_one_process_of_its_own_must_be_asked_for(alone):
+    alone.setenv("MASTER_ADDR", "node1")  # job scripts export it for everybody: it means nothing alone
+    with pytest.raises(CourseError, match="torchrun"):
+        distributed.setup()
+    with distributed.setup(alone=True) as me:
+        assert (me.rank, me.world_size, me.is_main) == (0, 1, True)
+        ones = torch.ones(2, device=me.device)
+        dist.all_reduce(ones)
+        assert ones.tolist() == [1, 1]
+        with pytest.raises(CourseError, match="already"):
+            distributed.setup(alone=True)
+    assert not dist.is_initialized()
+
+
+def test_group_is_taken_down_after_an_exception(alone):
+    with pytest.raises(KeyError), distributed.setup(alone=True):
+        {}["a"]
+    assert not dist.is_initialized()
+
+
+def from_variables(port):
+    import os
+
+    dist.destroy_process_group()
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    with distributed.setup(backend="gloo") as me:
+        total = torch.tensor([1.0 + me.rank])
+        dist.all_reduce(total)
+    return total.item(), me.is_main, dist.is_initialized()
+
+
+def test_two_processes_meet(unused_port):
+    assert ranks.run(from_variables, unused_port).values == [(3.0, True, False), (3.0, False, False)]
+
+
+@pytest.fixture
+def unused_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "local_rank", "local_size", "expected"),
+    [
+        (None, 0, 1, 2, ("cpu", "gloo", None)),
+        ("mps", 1, 0, 1, ("cpu", "gloo", None)),
+        ("cuda", 2, 1, 2, ("cuda:1", "nccl", None)),
+        ("cuda", 1, 1, 2, ("cuda:0", "gloo", "2 ranks share 1 GPU:")),
+    ],
+)
+def test_device_and_backend(monkeypatch, kind, gpus, local_rank, local_size, expected):
+    found = kind and SimpleNamespace(type=kind)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: found)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: gpus)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    world = distributed._World(local_rank, local_size, local_rank, local_size, None)
+    device, backend, remark = distributed._device_and_backend(world)
+    assert (str(device), backend) == expected[:2]
+    assert remark is expected[2] is None or remark.startswith(expected[2])
+
+
+def test_importing_it_is_cheap():
+    """`torchcourse.setup` imports it in every notebook: nothing but what PyTorch has loaded anyway."""
+    code = (
+        "import torch, torch.distributed, sys; before = set(sys.modules); from torchcourse import distributed; "
+        "distributed.register(); print(*sorted(set(sys.modules) - before))"
+    )
+    new = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert new == ["torchcourse", "torchcourse.distributed", "torchcourse.errors", "torchcourse.record"]

@@ -1,0 +1,362 @@
+"""The command for a GPU machine: what it finds, what it carries, how parts end, and that measurements can go on."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch
+
+from tools.bench import bandwidth, ddp, precision, recipes, save
+from tools.bench.__main__ import main as bench
+from tools.bench.journal import Journal
+from tools.bench.quiet import last_words
+from tools.course import Chapter
+from tools.gpu import __main__ as gpu
+from tools.gpu import carry, course, machine, parts
+from torchcourse import measurements
+
+
+def quiet(line):
+    """A `say` that says nothing."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is there
+
+
+def test_without_a_device_there_is_one_sentence_and_status_2(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gpu, "OUT", tmp_path)
+    monkeypatch.setattr(machine, "kind_of_device", lambda: "cpu")
+    assert gpu.main(["look"]) == 2
+    said = capsys.readouterr()
+    assert "✗ device       no cuda device" in said.out
+    assert said.err.strip().count("\n") == 0 and "--on cpu --quick" in said.err
+
+
+def test_a_missing_package_is_named_with_its_fix(monkeypatch):
+    monkeypatch.setattr(machine, "NEEDED", {"no_such_module": "executing notebooks"})
+    (finding,) = (one for one in machine.packages() if one.ok is False)
+    assert finding.name == "no_such_module" and "executing notebooks" in finding.found
+    assert "make wheelhouse" in finding.fix and finding.fix in str(finding)
+
+
+def test_a_gpu_is_described(monkeypatch):
+    card = SimpleNamespace(
+        get_device_name=lambda index: "A Fine GPU",
+        get_device_properties=lambda index: SimpleNamespace(total_memory=80 * 2**30),
+    )
+    monkeypatch.setattr(machine, "kind_of_device", lambda: "cuda")
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: card)
+    finding = machine.device("cuda")
+    assert finding.ok and finding.found == "2 × A Fine GPU, 80 GiB"
+
+
+def test_an_old_pytorch_is_refused(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
+    assert machine.torch_version().ok is False
+
+
+def test_a_processor_only_tries_the_way(capsys):
+    with pytest.raises(SystemExit) as end:
+        gpu.main(["--on", "cpu"])
+    assert end.value.code == 2 and "make bench" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        gpu.main(["speed"])
+    assert "there is no part speed" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What traveled along
+
+
+def test_data_travels_in_parts(tmp_path):
+    content = os.urandom(300_000)
+    (tmp_path / "data" / "cifar10").mkdir(parents=True)
+    (tmp_path / "data" / "cifar10" / "train.safetensors").write_bytes(content)
+    made = carry.pack(tmp_path / "data", tmp_path / "parts", mib=0.1)
+    assert len(made) == 3 and all(path.stat().st_size <= 104_858 for path in made)
+    there = carry.unpack(tmp_path / "parts", tmp_path / "there")
+    assert (there / "cifar10" / "train.safetensors").read_bytes() == content
+    assert carry.unpack(tmp_path / "data", tmp_path / "elsewhere") == tmp_path / "data"  # no parts: as it is
+
+
+def test_a_part_that_was_lost_is_noticed(tmp_path):
+    (tmp_path / "data" / "mnist").mkdir(parents=True)
+    (tmp_path / "data" / "mnist" / "train.safetensors").write_bytes(os.urandom(250_000))
+    made = carry.pack(tmp_path / "data", tmp_path / "parts", mib=0.1)
+    made[1].unlink()
+    with pytest.raises(carry.CarryError, match="bring all of them"):
+        carry.unpack(tmp_path / "parts", tmp_path / "there")
+    with pytest.raises(carry.CarryError, match="no data set"):
+        carry.pack(tmp_path / "parts", tmp_path / "more")
+
+
+def test_a_folder_without_wheels_is_told(tmp_path):
+    with pytest.raises(carry.CarryError, match="make wheelhouse"):
+        carry.install(tmp_path, tmp_path / "site")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How parts end
+
+
+@pytest.mark.parametrize(
+    ("part", "status", "late", "result"),
+    [
+        ("run", 0, False, "passed"),
+        ("ddp", 0, False, "measured"),
+        ("precision", 3, False, "cut off"),
+        ("precision", -9, True, "cut off"),
+        ("recipes", 1, False, "failed"),
+        ("tests", 3, False, "failed"),  # of pytest: an error inside it
+        ("tests", 5, False, "failed"),  # of pytest: no test found
+    ],
+)
+def test_what_an_exit_status_means(tmp_path, part, status, late, result):
+    assert parts.judge(part, status, late, 1.0, tmp_path).status == result
+
+
+def test_a_part_that_is_late_is_ended_with_all_it_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "GRACE", 2)
+    sleeper = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(300)'])"
+    start = time.monotonic()
+    outcome = parts.perform("ddp", [sys.executable, "-c", sleeper], {}, 0.0, tmp_path, tmp_path)
+    assert outcome.status == "cut off" and time.monotonic() - start < 60
+    assert not [child for child in psutil.Process().children(recursive=True) if "sleep(300)" in child.cmdline()]
+
+
+def test_tests_are_counted_and_chosen_by_their_marker(tmp_path):
+    (tmp_path / "tests.xml").write_text(
+        '<testsuites><testsuite tests="5" failures="1" errors="0" skipped="1"/></testsuites>'
+    )
+    assert parts.counted(tmp_path) == "3 passed, 1 failed, 1 skipped"
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("@pytest.mark.gpu\ndef test(): pass\n")
+    (tmp_path / "tests" / "test_b.py").write_text("import something_that_is_not_there\n")
+    assert parts.gpu_tests(tmp_path) == [str(tmp_path / "tests" / "test_a.py")]
+
+
+def test_a_finished_part_is_not_measured_again_until_it_is_named(tmp_path, monkeypatch, capsys):
+    ran = []
+
+    def perform(part, *rest):
+        ran.append(part)
+        return parts.Outcome(part, "cut off" if part == "ddp" else "measured", 1.0)
+
+    monkeypatch.setattr(gpu, "OUT", tmp_path)
+    monkeypatch.setattr(gpu, "archive", lambda folder: gpu.ROOT / "build" / "gpu" / "results.tar.gz")
+    monkeypatch.setattr(gpu.parts, "perform", perform)
+    assert gpu.work(gpu.options_of(["--on", "cpu", "--quick"]), {}) == 3
+    assert ran == list(parts.PARTS)
+    ran.clear()
+    gpu.work(gpu.options_of(["--on", "cpu", "--quick"]), {})
+    assert ran == ["run", "tests", "ddp"]
+    ran.clear()
+    gpu.work(gpu.options_of(["throughput", "--on", "cpu", "--quick"]), {})
+    assert ran == ["throughput"]
+    assert "ddp          cut off" in capsys.readouterr().out
+
+
+def test_a_notebook_that_passed_is_not_executed_again(tmp_path):
+    chapter = Chapter("05", "small", "", "", 1, 1, "", [])
+    for folder in ("notebooks", "solutions"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "05_small.ipynb").write_text(folder)
+    first = course.remaining([chapter], {}, "cuda 2.15", tmp_path)
+    assert [kind for _, kind, _, _ in first] == ["lecture", "solution"]
+    done = {f"05_small {kind}": {"digest": digest, "status": "passed"} for _, kind, _, digest in first}
+    assert course.remaining([chapter], done, "cuda 2.15", tmp_path) == []
+    assert len(course.remaining([chapter], done, "cuda 2.16", tmp_path)) == 2
+    done["05_small lecture"]["status"] = "failed"
+    (tmp_path / "solutions" / "05_small.ipynb").write_text("changed")
+    assert len(course.remaining([chapter], done, "cuda 2.15", tmp_path)) == 2
+
+
+def test_budgets_are_proposed_where_there_are_none():
+    row = {"chapter": "05_small", "kind": "lecture", "device": "cuda", "origin": "real", "seconds": 11.0, "mib": 2100.0}
+    row |= {"budget": None, "status": "passed"}
+    assert course.budgets([row]) == ['05_small lecture: "cuda.real" = { seconds = 25, mib = 4500 }']
+    assert course.budgets([row | {"budget": {"seconds": 1}}, row | {"status": "failed"}]) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Measurements that can be stopped
+
+
+def test_a_journal_goes_on_where_it_was(tmp_path):
+    calls = []
+    first = Journal(tmp_path / "j.json", head={"device": "A"})
+    assert first.once("one", lambda: calls.append(1) or 11) == 11
+    first.turns({"fast": lambda: 5.0}, repeats=2, extra=0)
+    again = Journal(tmp_path / "j.json", minutes=0, head={"device": "A"})
+    assert again.once("one", lambda: calls.append(2)) == 11 and not again.cut
+    assert again.turns({"fast": lambda: calls.append(3)}, repeats=2, extra=0)["fast"].results(2) == [5.0, 5.0]
+    assert again.once("two", lambda: calls.append(4)) is None and again.cut
+    assert calls == [1]
+    other = Journal(tmp_path / "j.json", head={"device": "B"})
+    assert other.once("one", lambda: 12) == 12
+
+
+def test_a_failure_is_not_kept(tmp_path):
+    path = tmp_path / "j.json"
+    assert Journal(path).once("world", lambda: {"error": "no"}) == {"error": "no"}
+    assert Journal(path).once("world", lambda: {"start_s": 1}) == {"start_s": 1}
+
+
+def test_when_the_time_is_over_there_is_still_a_result_of_the_documented_form():
+    results = precision.measure(True, quiet, Journal(minutes=0))
+    assert results["matmul"]["size"] and results["training"]["rows"] == [] and results["compile"] == {}
+    results = recipes.measure(True, quiet, Journal(minutes=0))
+    assert results["mnist"] == {} and results["cifar10"] == {}
+    assert ddp.measure(True, quiet, Journal(minutes=0))["worlds"] == []
+
+
+def test_bench_says_that_it_was_cut_off(tmp_path):
+    assert bench(["--quick", "ddp", "--minutes", "0", "--folder", str(tmp_path)]) == 3
+    assert measurements.load("ddp", tmp_path)[0].results["worlds"] == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The parts themselves, on whatever device is there. Marked with `gpu`: worth running on a real one.
+
+
+@pytest.mark.gpu
+def test_bandwidth_has_all_copies_of_the_device():
+    results = bandwidth.measure(True, quiet)
+    expected = {"host"}
+    if not results["device"].startswith("cpu"):
+        ways = ("pageable_to_device", "pinned_to_device", "device_to_pageable", "device_to_pinned", "on_device")
+        expected |= set(ways)
+    assert set(results["copies"]) == expected
+    for curve in results["copies"].values():
+        assert len(curve["gb_per_s"]) == len(curve["gb_per_s_range"]) == len(results["mib"])
+    assert results["calls"]["wait_us"]["median"] > 0
+
+
+@pytest.mark.gpu
+def test_precision_measures_every_mode_that_is_worth_it(monkeypatch):
+    monkeypatch.setattr(precision, "compiling", lambda mode, quick, say: {"error": "not in this test"})
+    results = precision.measure(True, quiet)
+    modes = results["modes"]
+    assert modes[0] == "fp32" and set(modes) | set(results["skipped"]) == set(precision.MODES)
+    assert {(row["mode"], row["channels_last"]) for row in results["training"]["rows"]} == {
+        (mode, last) for mode in modes for last in (False, True)
+    }
+    for row in results["training"]["rows"]:
+        assert row["images_per_s"]["median"] > 0
+        assert (row["peak_mib"] is None) == results["device"].startswith("cpu")
+    assert all(results["matmul"][mode]["gflops"][0] > 0 for mode in modes)
+    assert 0 < results["error"]["fp32"] < 1e-5
+    assert results["compile"]["fp32"]["error"]
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_processes_take_turns_and_are_gone_afterwards():
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    results = ddp.measure(True, quiet)
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+    for world in results["worlds"]:
+        assert "error" not in world, world["error"]
+        ways = {(row["way"], row["processes"]) for row in world["rows"]}
+        assert {("plain", 1), ("ddp", 1)} <= ways
+        if world["processes"] > 1:
+            assert {("ddp", 2), ("flat", 2), ("per tensor", 2), ("plain", 2)} <= ways
+        assert all(row["images_per_s"]["median"] > 0 for row in world["rows"]) and world["start_s"] > 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Devices that are not here
+
+
+def test_worlds_for_every_machine():
+    (cpu,) = ddp.worlds("cpu", 1, 8)
+    assert (cpu.processes, cpu.backend, cpu.place(1)) == (2, "gloo", torch.device("cpu"))
+    alone, shared = ddp.worlds("cuda", 1, 16)
+    assert (alone.processes, alone.backend, shared.processes, shared.backend) == (1, "nccl", 2, "gloo")
+    assert shared.place(1) == torch.device("cuda", 0)
+    (four,) = ddp.worlds("cuda", 4, 16)
+    assert (four.processes, four.backend, four.place(3)) == (4, "nccl", torch.device("cuda", 3))
+    assert {row.way for row in ddp.rows(alone, [64])} == {"plain", "ddp"}
+    assert len(set(ddp.rows(cpu, [64]))) == len(ddp.rows(cpu, [64])) == 7
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_is_told_and_nobody_is_left(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no_such_network")
+    result = ddp.launch(ddp.World(2, "gloo", "cpu"), quick=True, patience=60)
+    assert result["error"].startswith("Rank ")
+    assert not [child for child in psutil.Process().children(recursive=True) if "tools.bench.ddp" in child.cmdline()]
+
+
+def test_which_modes_a_gpu_has(monkeypatch):
+    here = torch.device("cuda")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    modes, skipped = precision.usable(here)
+    assert modes == ["fp32", "fp16"] and set(skipped) == {"tf32", "bf16"}
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert precision.usable(here) == (["fp32", "tf32", "fp16", "bf16"], {})
+
+
+def test_float32_bits_are_set_and_put_back():
+    matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = matmul.fp32_precision, convolution.fp32_precision
+    for mode, setting in {"tf32": "tf32", "fp32": "ieee"}.items():
+        with precision.float32_bits(mode, torch.device("cuda")):
+            assert (matmul.fp32_precision, convolution.fp32_precision) == (setting, setting)
+        assert (matmul.fp32_precision, convolution.fp32_precision) == before
+    with precision.float32_bits("bf16", torch.device("cuda")):
+        assert (matmul.fp32_precision, convolution.fp32_precision) == before
+
+
+def test_epochs_are_chosen_on_the_validation_split_and_the_test_set_is_asked_once_a_seed(monkeypatch):
+    tested = []
+    scores = {8: 0.92, 10: 0.935, 12: 0.941, 2: 0.85, 3: 0.91}
+    monkeypatch.setattr(recipes.cifar, "train", lambda how, seed, **rest: SimpleNamespace(model=how.epochs))
+    monkeypatch.setattr(recipes.data, "loader", lambda ds, size: ds)
+    monkeypatch.setattr(
+        recipes.training, "evaluate", lambda model, ds: SimpleNamespace(accuracy=scores.get(model, 0.0))
+    )
+    pixels, labels = torch.zeros(12_000, 3, 2, 2, dtype=torch.uint8), torch.zeros(12_000).long()
+    image_set = recipes.data.ImageSet(pixels, labels, ("a",), "cifar10")
+    monkeypatch.setattr(recipes, "images", lambda name, split, quick: image_set)
+
+    def one(train, test, attempts):
+        tested.append(train())
+        return {"seconds": 1.0, "accuracy": 0.938, "foreign": 0.0, "rejected": 0}
+
+    monkeypatch.setattr(recipes, "one", one)
+    results = recipes.photographs(torch.device("cpu"), torch.float32, False, quiet, Journal())
+    assert results["94"]["chosen_by"] == {"8": 0.92, "10": 0.935, "12": 0.941} and results["94"]["epochs"] == 12
+    assert results["90"]["epochs"] == 3 and results["90"]["target_reached"]
+    assert not results["94"]["target_reached"] and results["94"]["reached"] == 0  # and that is what is recorded
+    assert tested == [3] * 5 + [12] * 5
+
+
+def test_a_recorded_gpu_has_its_name_in_file_and_label(monkeypatch, tmp_path):
+    card = SimpleNamespace(get_device_name=lambda device: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(torch, "cuda", card)
+    path = save.write("ddp", {"worlds": []}, "make gpu PARTS=ddp", device="cuda", folder=tmp_path)
+    assert path.name == "ddp-nvidia_h100_80gb_hbm3.json"
+    content = json.loads(path.read_text())["hardware"]
+    assert (content["kind"], content["device"]) == ("cuda", "NVIDIA H100 80GB HBM3")
+
+
+def test_the_cause_is_told_and_not_what_comes_after_it():
+    log = "Traceback (most recent call last):\n  File x\n[rank1]: ValueError: bad\n\nSet SOME_VARIABLE for more\n"
+    assert last_words(log) == "[rank1]: ValueError: bad"
+    assert last_words("") == "it said nothing"
+
+
+def test_help_is_a_page():
+    done = subprocess.run([sys.executable, "-m", "tools.gpu", "--help"], cwd=gpu.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "pack-data" in done.stdout

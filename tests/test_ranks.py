@@ -1,0 +1,240 @@
+"""Answers in real processes: what each rank returned, printed, wrote, raised, and where it waited."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import nbclient
+import nbformat
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+
+from torchcourse.checks import engine, ranks
+from torchcourse.errors import CourseError
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="several processes need Linux or macOS")
+
+
+def add_up(tensor):
+    print("über", dist.get_rank())
+    dist.all_reduce(tensor)
+    return {"sum": tensor, "rank": dist.get_rank(), "here": os.environ["RANK"]}
+
+
+def test_every_rank_returns_and_prints():
+    outcome = ranks.run(add_up, torch.ones(3))
+    assert outcome.ok and outcome.sentence() == "" and not outcome.hung and len(outcome) == 2
+    for number, rank in enumerate(outcome):
+        assert rank.value["sum"].tolist() == [2.0] * 3
+        assert rank.value["rank"] == number == int(rank.value["here"])
+        assert rank.printed == f"über {number}\n"
+
+
+def test_more_ranks_than_cores():
+    outcome = ranks.run(add_up, torch.ones(1), world_size=4)
+    assert [value["sum"].item() for value in outcome.values] == [4.0] * 4
+
+
+def test_ranks_draw_different_numbers_unless_they_exchange():
+    first, second = ranks.run(lambda: torch.rand(4)).values
+    assert not torch.equal(first, second)
+    assert torch.equal(ranks.run(lambda: torch.rand(4), seed=7)[1].value, ranks.run(torch.rand, 4, seed=8)[0].value)
+
+
+def test_exception_on_one_rank():
+    def wrong(x):
+        if dist.get_rank() == 1:
+            raise ValueError("my own mistake")
+        dist.all_reduce(x)
+
+    outcome = ranks.run(wrong, torch.ones(1))
+    assert not outcome.ok and outcome.failed.rank == 1
+    raised = outcome[1].raised
+    assert (raised.type, raised.message) == ("ValueError", "my own mistake")
+    assert raised.place.line == 'raise ValueError("my own mistake")'
+    assert "rank_server" not in raised.traceback and raised.place.line in raised.traceback
+    assert outcome[0].status == "stopped" and outcome[0].place.call == "all_reduce"
+
+
+def test_an_error_that_all_ranks_share_belongs_to_each():
+    outcome = ranks.run(lambda: [][3])
+    assert [rank.status for rank in outcome] == ["raised", "raised"]
+
+
+def test_hang_names_rank_and_call():
+    def forgets(x):
+        if dist.get_rank() == 0:
+            dist.all_reduce(x)
+        return 1
+
+    outcome = ranks.run(forgets, torch.ones(1), timeout=300)  # noticed long before the limit
+    assert outcome.hung and outcome.failed.rank == 0 and outcome[1].value == 1
+    assert outcome[0].place.call == "all_reduce" and outcome[0].place.line == "dist.all_reduce(x)"
+    assert "Rank 1 has returned" in outcome.sentence() and "`all_reduce`" in outcome.sentence()
+
+
+def test_wait_on_a_handle_counts_as_waiting():
+    def forgets(x):
+        if dist.get_rank() == 0:
+            work = dist.all_reduce(x, async_op=True)
+            work.wait()
+
+    outcome = ranks.run(forgets, torch.ones(1), timeout=300)
+    assert outcome.hung and "work.wait()" in outcome.sentence()
+
+
+def test_work_that_takes_its_time_is_no_hang():
+    """The other rank computes for longer than a wait may last, and is not taken for lost."""
+
+    def slow(x):
+        if dist.get_rank() == 1:
+            until = time.process_time() + 1.5 * 0.2 * 25
+            while time.process_time() < until:
+                torch.rand(100, 100).sum()
+        dist.all_reduce(x)
+        return x
+
+    assert ranks.run(slow, torch.ones(1)).ok
+
+
+def test_time_limit():
+    def endless():
+        while dist.get_rank() == 1:
+            pass
+
+    outcome = ranks.run(endless, timeout=2)
+    assert outcome[1].status == "running" and outcome[1].place.line in ("pass", "while dist.get_rank() == 1:")
+    assert outcome[0].status == "returned" and "2 seconds" in outcome.sentence()
+
+
+def test_a_process_that_dies_is_named_and_not_those_that_lose_it():
+    def dies():
+        if dist.get_rank() == 0:
+            os._exit(3)
+        dist.barrier()
+
+    outcome = ranks.run(dies)
+    assert (outcome[0].status, outcome[0].exit_code) == ("died", 3)
+    assert outcome[1].status == "stopped" and outcome.failed.rank == 0
+    assert ranks.run(add_up, torch.ones(1)).ok
+
+
+def test_who_wrote_what(tmp_path):
+    def save(folder_listing):
+        if dist.get_rank() == 0:
+            torch.save(torch.ones(1), "model.part")
+            os.rename("model.part", "model.pt")
+        with open(f"log{dist.get_rank()}.txt", "a") as log:
+            log.write("x")
+        dist.barrier()
+        with open("model.pt", "rb"):
+            return sorted(os.listdir("."))
+
+    outcome = ranks.run(save, None, folder=tmp_path)
+    assert outcome[0].wrote == ("log0.txt", "model.pt") and outcome[1].wrote == ("log1.txt",)
+    assert outcome.values == [["log0.txt", "log1.txt", "model.pt"]] * 2
+    assert torch.load(tmp_path / "model.pt").item() == 1
+
+
+def test_functions_that_exist_in_no_importable_file(tmp_path):
+    """As tests/test_checks.py loads answers: from a path, without an entry in sys.modules."""
+    (tmp_path / "answers.py").write_text(
+        "import torch.distributed as dist\nFACTOR = 3\n"
+        "def helper(x):\n    return x * FACTOR\n"
+        "class Box:\n    def __init__(self, x):\n        self.x = x\n"
+        "def answer(x):\n    return Box(helper(x) + dist.get_rank())\n"
+    )
+    spec = importlib.util.spec_from_file_location("answers_of_nobody", tmp_path / "answers.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    values = ranks.run(module.answer, 2).values
+    assert [value.x for value in values] == [6, 7] and type(values[0]) is module.Box
+
+
+def test_what_cannot_travel_is_said(tmp_path):
+    with open(tmp_path / "file", "w") as file, pytest.raises(CourseError, match="could not be sent"):
+        ranks.run(lambda: file.name)
+
+
+def test_call_raises_what_the_engine_shows():
+    def stub(x):
+        """To be written."""
+
+    def by_hand(x):
+        raise NotImplementedError
+
+    def wrong(x):
+        return x["a"] if dist.get_rank() == 1 else None
+
+    def forgets(x):
+        if dist.get_rank() == 1:
+            dist.barrier()
+
+    for empty in (stub, by_hand):
+        with pytest.raises(engine.NotAttempted):
+            ranks.call(empty, {})
+    with pytest.raises(engine.AnswerRaised) as caught:
+        ranks.call(wrong, {})
+    result = engine._error_result("x", caught.value.error)
+    assert "KeyError: 'a' (on rank 1)" in result.message and 'return x["a"]' in result.yours
+    with pytest.raises(engine.Incorrect, match="rank 1 waits in `barrier`") as caught:
+        ranks.call(forgets, {})
+    assert "dist.barrier()" in caught.value.yours
+    assert ranks.call(lambda x: x, 5).values == [5, 5]
+
+
+def below(pid):
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+SCRIPT = """
+import sys, time
+from torchcourse.checks import ranks
+def endless():
+    open("started", "w").close()
+    while True:
+        time.sleep(0.1)
+ranks.run(endless, timeout=500, folder=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_when_the_notebook_ends(tmp_path, number):
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], stderr=subprocess.DEVNULL)
+    wait_for((tmp_path / "started").exists)
+    family = below(process.pid)
+    assert len(family) >= 3  # the server and two ranks
+    process.send_signal(number)
+    process.wait(60)
+    wait_for(lambda: not any(member.is_running() and member.status() != "zombie" for member in family))
+
+
+def wait_for(condition, seconds=90):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.1)
+
+
+def test_functions_of_a_notebook(tmp_path):
+    """They live in `__main__` and in no file; their lines are known to the notebook only."""
+    cells = [
+        "import torch.distributed as dist\nfrom torchcourse.checks import ranks\nfactor = 3",
+        "def wrong(x):\n    return {1: x * factor}[dist.get_rank()]",
+        "outcome = ranks.run(wrong, 2)\nprint(outcome[1].value, outcome[0].raised, outcome[0].raised.place)",
+        "print(outcome[0].raised.traceback)\nprint(ranks._current.process.pid)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}}).execute()
+    value, traceback = ("".join(output["text"] for output in cell["outputs"]) for cell in notebook.cells[2:])
+    assert value.strip() == "6 KeyError: 0 line 2: return {1: x * factor}[dist.get_rank()]"
+    assert "    return {1: x * factor}[dist.get_rank()]" in traceback
+    wait_for(lambda: not psutil.pid_exists(int(traceback.splitlines()[-1])))

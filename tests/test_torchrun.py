@@ -1,0 +1,325 @@
+"""`%%torchrun`: real processes. What is shown, what is explained, and that nothing keeps running.
+
+Each start of torchrun takes seconds: so the cells here import PyTorch only where they need it, and one cell shows much.
+"""
+
+import contextlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import nbclient
+import nbformat
+import psutil
+import pytest
+
+from torchcourse.distributed import magic
+from torchcourse.distributed.rank import shorten
+from torchcourse.errors import CourseError
+
+pytestmark = [pytest.mark.skipif(os.name != "posix", reason="%%torchrun needs Linux or macOS"), pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The notebook's folder, and a temporary one of its own: what is left there shows."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    yield tmp_path / "here"
+    assert not left_over(str(tmp_path)), "processes of this test are still running"
+    assert list((tmp_path / "tmp").iterdir()) == [], "something was left in the temporary folder"
+
+
+def left_over(words):
+    """Processes with these words in their command line."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and any(words in part for part in process.cmdline()):
+                found.append(process)
+    return [process for process in found if process.pid != os.getpid()]
+
+
+def wait_for(condition, seconds=120):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.1)
+
+
+def run(line, cell):
+    """What the cell shows, and the sentence of its error (None if it has none)."""
+    shown, sentence = io.StringIO(), None
+    with contextlib.redirect_stdout(shown):
+        try:
+            magic.torchrun(line, textwrap.dedent(cell))
+        except CourseError as error:
+            sentence = str(error)
+    return shown.getvalue(), sentence
+
+
+def test_lines_come_at_once_and_whole(folder):
+    class Screen(io.StringIO):
+        def write(self, text):
+            if "waiting" in text:
+                (folder / "go").touch()  # nobody would, if lines came at the end only
+            return super().write(text)
+
+    cell = """
+        import os, pathlib, subprocess, sys, time
+        rank = os.environ["RANK"]
+        print("waiting ✓ ünïcode 漢字")
+        while not pathlib.Path("go").exists():
+            time.sleep(0.05)
+        print(rank * 10_000)
+        print("threads", os.environ["OMP_NUM_THREADS"], __name__, sys.argv, file=sys.stderr)
+        print("10 %\\r20 %\\r30 %")
+        subprocess.run(["echo", "from a child"])
+        print("no newline at the end", end="")
+    """
+    screen = Screen()
+    with contextlib.redirect_stdout(screen):
+        magic.torchrun("-n 2 -- --epochs 3", textwrap.dedent(cell))
+    (folder / "go").unlink()
+    threads = max(1, len(os.sched_getaffinity(0)) // 2) if hasattr(os, "sched_getaffinity") else os.cpu_count() // 2
+    lines = screen.getvalue().splitlines()
+    for rank in "01":
+        mine = [line.removeprefix(f"[rank {rank}] ") for line in lines if line.startswith(f"[rank {rank}] ")]
+        assert "from a child" in mine
+        mine.remove("from a child")
+        assert mine == [
+            "waiting ✓ ünïcode 漢字",
+            rank * 10_000,
+            f"threads {threads} __main__ ['cell.py', '--epochs', '3']",
+            "30 %",
+            "no newline at the end",
+        ]
+    assert len(lines) == 12 and list(folder.iterdir()) == []
+
+
+def test_the_rank_that_failed_first_is_shown(folder):
+    cell = """
+        from torchcourse import distributed
+        import torch.distributed as dist
+
+        def look_up(table):
+            return table["ä"]
+
+        with distributed.setup() as me:
+            if me.rank == 1:
+                look_up({})
+            dist.barrier()
+    """
+    shown, sentence = run("--nproc-per-node 2 train.py", cell)
+    start = shown.index("Traceback (most recent call last):")
+    assert shown[start:].splitlines()[:2] == [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 11, in <module>',  # line 1 is the magic, line 2 the empty one of this test
+    ]
+    assert "    look_up({})" in shown and '    return table["ä"]' in shown and "KeyError: 'ä'" in shown
+    assert shown.count("Traceback") == 1 and "barrier" not in shown and "/site-packages/" not in shown
+    assert sentence.startswith("Rank 1 failed in line 7 with KeyError: 'ä'.") and "rank 0" in sentence
+    assert shown.startswith("Written to train.py")
+    assert (folder / "train.py").read_text().startswith("# torchrun --nproc-per-node 2 train.py\n")
+    assert [file.name for file in folder.iterdir()] == ["train.py"]
+
+
+def test_time_limit_says_where_each_rank_was():
+    """... and ends ranks that do not listen to SIGTERM."""
+    cell = """
+        import os, signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("here", os.getpid(), flush=True)
+        if os.environ["RANK"] == "1":
+            time.sleep(10_000)
+    """
+    shown, sentence = run("-n 2 --timeout 8", cell)
+    assert "rank 0 had finished" in shown and "rank 1 was in line 7: time.sleep(10_000)" in shown
+    assert "8 seconds" in sentence
+    pids = [int(line.split()[-1]) for line in shown.splitlines() if "here" in line]
+    assert len(pids) == 2 and not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("shared", ["0", "1"], ids=["torchrun's own store", "a store for each attempt"])
+def test_restarts_are_visible(monkeypatch, shared):
+    """Both ways to a group that does not find the addresses of the dead: by `setup()`, and by what the magic sets."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", shared)
+    cell = """
+        import os
+        attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        print("attempt", attempt)
+        from torchcourse import distributed
+        with distributed.setup() as me:
+            if me.rank == 1:
+                print(9 // attempt)
+    """
+    shown, sentence = run("-n 2 --max-restarts 1", cell)
+    assert sentence is None, shown
+    lines = shown.splitlines()
+    news = [line for line in lines if line.startswith("[torchrun]")]
+    assert len(news) == 1 and "rank 1 failed with ZeroDivisionError" in news[0] and "restart 1 of 1" in news[0]
+    assert sorted(lines[: lines.index(news[0])]) == ["[rank 0] attempt 0", "[rank 1] attempt 0"]
+    assert sorted(lines[lines.index(news[0]) + 1 :]) == ["[rank 0] attempt 1", "[rank 1] 9", "[rank 1] attempt 1"]
+
+
+def test_a_process_that_dies_and_a_failure_that_is_expected():
+    cell = """
+        import os, signal, time
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(10_000)
+    """
+    shown, sentence = run("-n 2 --expect-failure", cell)
+    assert sentence is None and "Rank 1 ended without an exception: signal SIGKILL" in shown
+    assert "stopped rank 0" in shown
+
+
+def test_a_failure_that_was_expected_and_did_not_come():
+    _, sentence = run("-n 1 --expect-failure", "print(1)")
+    assert "meant to fail" in sentence
+
+
+def test_two_cells_at_once(folder):
+    cell = """
+        from torchcourse import distributed
+        import torch, torch.distributed as dist
+        with distributed.setup() as me:
+            mine = torch.tensor([VALUE])
+            dist.all_reduce(mine)
+            with open(f"VALUE-{me.rank}", "w") as file:
+                file.write(str(mine.item()))
+    """
+    errors = []
+
+    def one(value):
+        try:
+            magic.torchrun("-n 2", textwrap.dedent(cell).replace("VALUE", str(value)))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(value,)) for value in (5, 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert {file.name: file.read_text() for file in folder.iterdir()} == {
+        "5-0": "10",
+        "5-1": "10",
+        "8-0": "16",
+        "8-1": "16",
+    }
+
+
+SCRIPT = """
+import sys
+from torchcourse.distributed import magic
+magic.torchrun("-n 2", '''
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open("started" + os.environ["RANK"], "w").close()
+while True:
+    time.sleep(1)
+''')
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_nothing_is_left_of_a_notebook(folder, number):
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wait_for(lambda: all((folder / f"started{rank}").exists() for rank in range(2)))
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) == 4  # the watcher, torchrun, two ranks
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    wait_for(lambda: not any(member.is_running() and member.status() != "zombie" for member in family))
+    wait_for(lambda: not os.listdir(folder.parent / "tmp"))
+    assert number == signal.SIGKILL or b"Interrupted" in out
+
+
+def test_in_a_notebook(folder):
+    """As nbval, papermill and the builder do it: a real kernel, started from outside."""
+    cells = [
+        "from torchcourse import distributed; distributed.register()",
+        "%%torchrun -n 2\nimport os\nprint('rank', os.environ['RANK'], '✓')",
+        "%%torchrun -n 2\nraise ValueError('on purpose')",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    client = nbclient.NotebookClient(notebook, timeout=300, allow_errors=True, resources={"metadata": {"path": folder}})
+    client.execute()
+    good, bad = (cell["outputs"] for cell in notebook.cells[1:])
+    assert {output["output_type"] for output in good} == {"stream"}
+    assert {output.get("name") for output in good} == {"stdout"}
+    text = "".join(output["text"] for output in good)
+    assert sorted(text.splitlines()) == ["[rank 0] rank 0 ✓", "[rank 1] rank 1 ✓"]
+    text = "".join(output["text"] for output in bad if output["output_type"] == "stream")
+    assert 'File "cell.py", line 2, in <module>' in text and "raise ValueError('on purpose')" in text
+    error = bad[-1]
+    assert error["ename"] == "CourseError" and len(error["traceback"]) == 1
+    assert error["evalue"] == "All 2 ranks failed in line 2 with ValueError: on purpose."
+
+
+# ---------------------------------------- without a start
+
+
+@pytest.fixture
+def no_start(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+
+
+def test_syntax_error_is_shown_once(no_start):
+    shown, sentence = run("-n 2", "x = 1\nfor i in range(3)\n    print(i)\n")
+    assert shown.splitlines()[:2] == ['  File "cell.py", line 3', "    for i in range(3)"]
+    assert "in line 3" in sentence and "nothing was started" in sentence
+    assert "notebook" in run("-n 2", "!ls")[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "nproc-per-node"),
+        ("-n 0", "not a number of processes"),
+        ("-n two", "invalid int"),
+        ("-n 2 train", "does not end in .py"),
+        ("-n 2 --unknown", "unrecognized"),
+        ("-n 2 'train.py", "quotation"),
+        ("-n 2 --timeout -1", "not negative"),
+    ],
+)
+def test_wrong_options_are_said(no_start, folder, line, words):
+    assert words in run(line, "print(1)")[1]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_stack_becomes_a_place():
+    stack = """Thread 0x00007f (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 331 in wait
+
+Current thread 0x00008f (most recent call first):
+  File "/x/site-packages/torch/distributed/distributed_c10d.py", line 3000 in all_reduce
+  File "/x/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper
+  File "cell.py", line 2 in average
+  File "cell.py", line 4 in <module>
+"""
+    run = object.__new__(magic._Run)
+    run.name, run.lines = "cell.py", ["# torchrun", "    reduce(gradient)", "", "average()"]
+    assert run._place(stack) == "in line 2: reduce(gradient)   (waiting in `all_reduce`)"
+    assert run._place("") == "not yet in your code"
+
+
+def test_places_of_installation_are_left_out():
+    text = '  File "/home/me/.venv/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1773, in _call_impl'
+    assert shorten(text) == '  File ".../torch/nn/modules/module.py", line 1773, in _call_impl'
+    assert shorten(f'  File "{os.__file__}", line 1') == '  File ".../os.py", line 1'

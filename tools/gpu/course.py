@@ -1,0 +1,101 @@
+"""Execute the lectures and solutions on the best device, and go on tomorrow where the time ran out today.
+
+    python -m tools.gpu.course --out build/gpu/run --minutes 8
+
+Judged as by `python -m tools.run`: budgets and ranges of the device's kind, where course.toml has any. A notebook that
+passed is not executed again until it, the device or PyTorch changes. Ends with status 1 if a notebook failed, 3 if some
+are left to do.
+"""
+
+import argparse
+import hashlib
+import json
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tools import course, report, run
+
+CUT = 3  # exit status: the time was over
+
+
+def remaining(
+    chapters: list[course.Chapter], done: dict[str, dict[str, Any]], about: str, root: Path
+) -> list[tuple[course.Chapter, str, Path, str]]:
+    """Notebooks still to execute: (chapter, kind, path, digest). about: device and PyTorch in words."""
+    found = []
+    for chapter in chapters:
+        for kind, folder in course.KINDS.items():
+            path = root / folder / f"{chapter.name}.ipynb"
+            content = path.read_bytes() if path.exists() else b""
+            digest = hashlib.sha256(content + about.encode()).hexdigest()
+            earlier = done.get(f"{chapter.name} {kind}", {})
+            if earlier.get("digest") != digest or earlier.get("status") == "failed":
+                found.append((chapter, kind, path, digest))
+    return found
+
+
+def budgets(rows: list[dict[str, Any]]) -> list[str]:
+    """Lines for course.toml, for notebooks that have no budget on this device: twice of what they took.
+
+    Ranges are not proposed: what a number may be is not to be learned from one run.
+    """
+    lines = []
+    for row in rows:
+        if row["budget"] is None and row["status"] != "failed":
+            seconds, mib = 5 * round(2 * row["seconds"] / 5 + 0.5), 500 * round(2 * row["mib"] / 500 + 0.5)
+            key = f"{row['device']}.{row['origin']}"
+            lines.append(f'{row["chapter"]} {row["kind"]}: "{key}" = {{ seconds = {seconds}, mib = {mib} }}')
+    return lines
+
+
+def main(arguments: list[str] | None = None, root: Path = course.ROOT) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.gpu.course", description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=root / "build" / "gpu" / "run")
+    parser.add_argument("--minutes", type=float, help="begin no notebook after so many minutes")
+    parser.add_argument("--chapters", nargs="*", default=[])
+    options = parser.parse_args(arguments)
+    out, state = options.out.resolve(), options.out.resolve() / "done.json"
+    chapters = course.select(" ".join(options.chapters).split(), root)
+    device, words = run.best_device()
+    done = json.loads(state.read_text()) if state.exists() else {}
+    todo = remaining(chapters, done, f"{words} {torch.__version__}", root)
+    total = len(chapters) * len(course.KINDS)
+    print(f"{total} notebooks on {words}" + (f", {total - len(todo)} of them done" * (len(todo) < total)), flush=True)
+    end = time.monotonic() + 60 * options.minutes if options.minutes is not None else float("inf")
+    results: list[run.Result] = []
+    left = len(todo)
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        for chapter, kind, path, digest in todo:
+            if time.monotonic() >= end:
+                break
+            executed = out / course.KINDS[kind] / path.name
+            budget, ranges = chapter.budget.get(kind), chapter.ranges.get(kind)
+            result = run.run_notebook(path, executed, chapter.name, kind, device, budget, ranges)
+            if executed.exists():
+                page = report.write_page(executed, f"{chapter.number} {chapter.title} · {kind}")
+                result.page = page.relative_to(out).as_posix()
+            results.append(result)
+            left -= 1
+            done[f"{chapter.name} {kind}"] = asdict(result) | {"status": result.status, "digest": digest}
+            state.write_text(json.dumps(done, indent=1))
+            print(f"{chapter.name} {kind}: {result.status}, {result.seconds:.0f} s", flush=True)
+    except KeyboardInterrupt:
+        print(f"stopped, {left} notebooks left", flush=True)
+    if results:
+        print(report.table(results))
+        report.write(results, out, course.manifest(root)["title"], words, interrupted=left > 0)
+    if lines := budgets([asdict(result) | {"status": result.status} for result in results]):
+        print("No budget in course.toml; twice of what it took is:", *lines, sep="\n  ")
+    return 1 if any(result.status == "failed" for result in results) else CUT if left else 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main())
