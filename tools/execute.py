@@ -129,9 +129,10 @@ class _Kernel:
     def sample(self) -> tuple[float, float]:
         """Processor seconds spent so far and MiB held now."""
         cpu_seconds = held = 0.0
-        for process in self.tree():
+        tree = self.tree()
+        for process in tree:
             with suppress(psutil.Error):  # it may end between two looks
-                held += _memory(process)
+                held += process.memory_info().rss if len(tree) == 1 else _memory(process)
                 cpu_seconds += sum(process.cpu_times()[:4])  # user, system, and both of children that have ended
         return cpu_seconds, held / MIB
 
@@ -163,7 +164,8 @@ def _memory(process: psutil.Process) -> int:
 
     The workers of a DataLoader are forks of the kernel and share most of its pages. Resident size (RSS) counts a
     shared page once in every process, so the sum over processes is far too large. The proportional size (PSS) divides
-    it among those that share it, so the sum is right. Only Linux tells it.
+    it among those that share it, so the sum is right. Only Linux tells it, and it takes its time: it walks through all
+    pages, and whoever wants a new page meanwhile has to wait. So a kernel without children is asked for its RSS.
     """
     try:
         return process.memory_full_info().pss

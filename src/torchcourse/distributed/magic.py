@@ -267,13 +267,21 @@ class _Run:
         attempts = [int(file.stem.split("-")[0]) for file in self.scratch.glob("*-*.pid")]
         newest = max([self.attempt, *attempts] if attempt is None else [self.attempt, attempt])
         while self.attempt < newest:
-            failures = self._failures()
-            why = f"rank {failures[0]['rank']} failed with {_short(failures[0])}" if failures else "a rank died"
+            why = self._cause()
             self.attempt += 1
             again = f"restart {self.attempt} of {self.options.max_restarts}"
             print(f"[torchrun] {why}: {again}, all {self.size} ranks start again", flush=True)
 
     # ------------------------------ what went wrong
+
+    def _cause(self) -> str:
+        """Who ended this attempt, in a few words."""
+        failures = self._failures()
+        if failures and not CONSEQUENCE.search(failures[0]["message"]):
+            return f"rank {failures[0]['rank']} failed with {_short(failures[0])}"
+        # The others lost their connection to one that is gone without a word.
+        silent = [r for r in range(self.size) if not _done(self.scratch / f"{self.attempt}-{r}.pid")]
+        return f"{_ranks(silent)} ended without an exception" if failures and silent else "a rank died"
 
     def _failures(self) -> list[dict[str, Any]]:
         """The exceptions of this attempt, the first one first.
