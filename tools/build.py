@@ -253,15 +253,19 @@ def digest(notebook: NotebookNode, root: Path = ROOT) -> str:
 
 
 def modules_used(code: str, root: Path = ROOT) -> list[Path]:
-    """Files of torchcourse that the code imports, directly or through one another; the checks count as text."""
+    """Files of torchcourse that the code imports, directly or through one another; the checks count as text.
+
+    Every notebook's set-up makes `%%torchrun` known; only those that say it depend on how it works.
+    """
     source = root / "src"
+    unused = {"checks"} if "distributed" in code else {"checks", "distributed"}
     found: set[Path] = set()
     todo = [code]
     while todo:
         for name in imported(todo.pop()):
             path = source / name.replace(".", "/")
             path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-            if path.exists() and path not in found and "checks" not in path.relative_to(source).parts:
+            if path.exists() and path not in found and not unused & set(path.relative_to(source).parts):
                 found.add(path)
                 todo.append(path.read_text())
     return sorted(found)
