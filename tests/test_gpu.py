@@ -18,7 +18,14 @@ from tools.bench.quiet import last_words
 from tools.course import Chapter
 from tools.gpu import __main__ as gpu
 from tools.gpu import carry, course, machine, parts
-from torchcourse import measurements
+from torchcourse import device, measurements
+
+
+@pytest.fixture(autouse=True)
+def real_device(monkeypatch):
+    """Another test of this process may have switched the practice GPU on, which measures nothing."""
+    here = device.best()
+    monkeypatch.setattr(device, "best", lambda: here if here.type in ("cpu", "cuda") else torch.device("cpu"))
 
 
 def quiet(line):

@@ -175,7 +175,7 @@ def _shards_right(answer: Any, new: Inputs, length: int, world: int, epoch: int,
     shards = []
     for rank in range(world):
         torch.manual_seed(new.size(0, 10**6))  # every process has random numbers of its own
-        np.random.seed(new.size(0, 10**6))
+        np.random.seed(new.size(0, 10**6))  # outdated, but answers may draw from it
         shards.append(_shard(answer, length, rank, world, epoch, seed))
     everything = sorted(itertools.chain.from_iterable(shards))
     case = f"{length} indices for {world} ranks"
@@ -1090,7 +1090,7 @@ def _resumed_well(visits: list[Visit], epoch: int) -> None:
         for load in visit["loads"]:
             if load["weights_only"] is False:
                 raise Incorrect(
-                    "`weights_only=False` lets the file run any code that somebody put into it.",
+                    "`weights_only` switched off lets the file run any code that somebody put into it.",
                     "`weights_only=True`, the default",
                     look="your file needs nothing but tensors, numbers, strings and containers",
                 )
