@@ -171,6 +171,21 @@ def test_restarts_are_visible(monkeypatch, shared):
     assert sorted(lines[lines.index(news[0]) + 1 :]) == ["[rank 0] attempt 1", "[rank 1] 9", "[rank 1] attempt 1"]
 
 
+def test_a_restart_names_the_rank_that_died_not_the_one_that_lost_its_connection():
+    cell = """
+        import os, signal, torch, torch.distributed as dist
+        from torchcourse import distributed
+        with distributed.setup() as me:
+            if me.rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+                os.kill(os.getpid(), signal.SIGKILL)
+            dist.all_reduce(torch.ones(1))
+    """
+    shown, sentence = run("-n 2 --max-restarts 1", cell)
+    assert sentence is None, shown
+    (news,) = [line for line in shown.splitlines() if line.startswith("[torchrun]")]
+    assert "rank 0" not in news and ("rank 1 ended without an exception" in news or "a rank died" in news)
+
+
 def test_a_process_that_dies_and_a_failure_that_is_expected():
     cell = """
         import os, signal, time
