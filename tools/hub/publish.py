@@ -1,0 +1,82 @@
+"""The students' tree (tools.release) as a git repository, and the nbgitpuller link that brings it to a student.
+
+nbgitpuller commits what a student has changed and merges the new version into it, line by line where both changed a
+file. A notebook is no text for that: a merge by lines mixes cells of two versions, and nothing makes it a valid file.
+So the repository says `*.ipynb -merge`: git then takes a notebook from one side only, and nbgitpuller's `-X ours` makes
+that the student's. A notebook that they have not touched becomes the new one; one that they have changed stays theirs,
+whole. Who renames theirs and follows the link again gets the new one beside it.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from urllib.parse import urlencode
+
+from tools.course import ROOT, address
+from tools.release import release
+
+BRANCH = "main"
+ATTRIBUTES = """\
+# A notebook that a student has changed is never merged with a new version: it stays as it is.
+*.ipynb -merge
+"""
+IGNORE = "__pycache__/\n.ipynb_checkpoints/\n"
+
+
+def course_name(root: Path = ROOT) -> str:
+    """The folder that students find in their home, named like the repository of the course: torchcourse."""
+    return address(root).rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
+
+
+def repository(state: Path, root: Path = ROOT) -> Path:
+    """The bare repository under the folder of the hub."""
+    return state / f"{course_name(root)}.git"
+
+
+def git(*words: str | os.PathLike) -> str:
+    """Run git, whatever the user's own settings are, and return what it prints."""
+    if shutil.which("git") is None:
+        raise SystemExit("The hub hands out the course with git, and git is not installed (Debian: apt install git).")
+    own = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    done = subprocess.run(["git", *words], env=clean | own, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"The course could not be published, git said: {done.stderr.strip()}")
+    return done.stdout
+
+
+def publish(state: Path, root: Path = ROOT) -> int:
+    """Commit the students' tree of `root` to the repository of the hub; returns how many files have changed.
+
+    Without a change there is no commit.
+    """
+    bare = repository(state, root)
+    if not bare.exists():
+        git("init", "--quiet", "--bare", f"--initial-branch={BRANCH}", bare)
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        release(tree, root)
+        next(tree.glob(".made-by-*")).unlink()
+        (tree / ".gitattributes").write_text(ATTRIBUTES)
+        (tree / ".gitignore").write_text(IGNORE)
+        here = (f"--git-dir={bare}", f"--work-tree={tree}")
+        git(*here, "add", "--all")
+        changed = git(*here, "status", "--porcelain").splitlines()
+        if changed:
+            who = ("-c", "user.name=The course", "-c", "user.email=course@localhost")
+            git(*here, *who, "commit", "--quiet", "--message", f"{len(changed)} files of the course")
+    return len(changed)
+
+
+def pull_path(state: Path, open_path: str = "labs", root: Path = ROOT) -> str:
+    """The link without its host: log in, get or update one's own copy of the course, open `open_path` in it."""
+    name = course_name(root)
+    where = {
+        "repo": repository(state, root).as_uri(),
+        "branch": BRANCH,
+        "targetPath": name,
+        "urlpath": f"lab/tree/{name}/{open_path}",
+    }
+    return f"/hub/user-redirect/git-pull?{urlencode(where)}"
