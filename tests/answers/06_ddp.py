@@ -2,7 +2,9 @@
 
 import os
 import random
+import shutil
 import tempfile
+import time
 
 import torch
 import torch.distributed as dist
@@ -74,6 +76,15 @@ def shards_uneven(length, rank, world_size, epoch, seed):
     order = torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))
     each = length // world_size
     return order[rank * each :] if rank == world_size - 1 else order[rank * each : (rank + 1) * each]
+
+
+def shards_turned(length, rank, world_size, epoch, seed):
+    return torch.randperm(length, generator=torch.Generator().manual_seed(seed)).roll(epoch)[rank::world_size]
+
+
+def shards_as_mask(length, rank, world_size, epoch, seed):
+    order = torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))
+    return order % world_size == rank
 
 
 def shards_by_process(length, rank, world_size, epoch, seed):
@@ -314,6 +325,14 @@ def empty_shard_divides(model, batches):
     return (weighted[0] / weighted[1]).item()
 
 
+def stacked_answers(model, batches):
+    model.eval()
+    right = torch.cat([model(x).argmax(dim=1) == y for x, y in batches])
+    counts = torch.tensor([right.sum(), len(right)])
+    dist.all_reduce(counts)
+    return (counts[0] / counts[1]).item()
+
+
 def all_reduce_in_the_loop(model, batches):
     total = torch.zeros(2)
     for batch in batches:
@@ -360,6 +379,7 @@ def _train(
     factor=1.0,
     reduction="mean",
     unwrapped=False,
+    zero=True,
     drop_last=False,
     everything=False,
     speaks=lambda: dist.get_rank() == 0,
@@ -377,7 +397,8 @@ def _train(
             sampler.set_epoch(number if from_zero else epoch)
         for x, y in loader:
             loss = F.cross_entropy(model(x) if unwrapped else replica(x), y, reduction=reduction) * factor
-            optimizer.zero_grad()
+            if zero:
+                optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         if speaks():
@@ -525,6 +546,30 @@ def save_elsewhere_first(path, model, optimizer, epoch):
     dist.barrier()
 
 
+def save_and_copy(path, model, optimizer, epoch):
+    if dist.get_rank() == 0:
+        temporary = path.with_suffix(".tmp")
+        torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, temporary)
+        shutil.copy(temporary, path)
+        temporary.unlink()
+    dist.barrier()
+
+
+def save_after_deleting(path, model, optimizer, epoch):
+    if dist.get_rank() == 0:
+        temporary = path.with_suffix(".tmp")
+        torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, temporary)
+        path.unlink(missing_ok=True)
+        temporary.rename(path)
+    dist.barrier()
+
+
+def save_and_wait_for_the_name(path, model, optimizer, epoch):
+    save_without_barrier(path, model, optimizer, epoch)
+    while not path.exists():
+        time.sleep(0.01)
+
+
 def save_and_leave(path, model, optimizer, epoch):
     save(path, model, optimizer, epoch)
     if dist.get_rank() == 0:
@@ -550,6 +595,14 @@ def save_whole_model(path, model, optimizer, epoch):
         torch.save({"model": model.module, "optimizer": optimizer.state_dict(), "epoch": epoch}, temporary)
         os.replace(temporary, path)
     dist.barrier()
+
+
+def resume_by_broadcast(path, model, optimizer, device):
+    box = [torch.load(path, map_location=device) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(box, src=0)
+    model.load_state_dict(box[0]["model"])
+    optimizer.load_state_dict(box[0]["optimizer"])
+    return box[0]["epoch"]
 
 
 def resume_without_optimizer(path, model, optimizer, device):
@@ -668,7 +721,7 @@ RIGHT = {
     "average_gradients": [one_by_one, average_by_pytorch, gathered, none_where_none_everywhere],
     "exact_score": [counts_added, objects_gathered, rank_0_tells],
     "train_replicas": [with_ddp, all_by_hand],
-    "save_from_main": [(save, resume), (save_with_file, resume_and_wait)],
+    "save_from_main": [(save, resume), (save_with_file, resume_and_wait), (save, resume_by_broadcast)],
     "one_message": [one_row, views_of_one_row],
 }
 
@@ -685,6 +738,8 @@ WRONG = {
         (shards_cut_then_shuffled, "only in another order"),
         (shards_uneven, "very different lengths"),
         (shards_by_process, "do not share"),
+        (shards_turned, "only turned"),
+        (shards_as_mask, "a mask"),
     ],
     "average_gradients": [
         (_for_all(summed), "the sum over the ranks"),
@@ -713,6 +768,7 @@ WRONG = {
         (divided_by_own_times_ranks, "as many samples as yours"),
         (score_on_rank_0, "only rank 0"),
         (empty_shard_divides, "without any batch divides by zero"),
+        (stacked_answers, "without any batch stumbles"),
         (all_reduce_in_the_loop, "may not stand in the loop"),
         (all_reduce_in_the_loop, "rank 0 waits for rank 1"),
         (score_in_train_mode, "train mode"),
@@ -727,6 +783,7 @@ WRONG = {
         (_variant("batch_not_divided", per_rank=False), "divided by the number of ranks"),
         (learning_rate_scaled, "nothing to scale"),
         (halved_after_ddp, "divided twice"),
+        (_variant("never_cleared", zero=False), "gradients of earlier batches"),
         (_variant("loss_summed", reduction="sum"), "the sum over the samples"),
         (_variant("last_batch_dropped", drop_last=True), "the last, shorter batch"),
         (_variant("not_wrapped", wrap=lambda model: model), "exchanged nothing"),
@@ -746,7 +803,10 @@ WRONG = {
         ((save_in_place, resume), "written in place"),
         ((save_elsewhere_first, resume), "another folder"),
         ((save_and_leave, resume), "left behind"),
-        ((save_nothing, resume), "no file"),
+        ((save_nothing, resume), "no new file"),
+        ((save_and_copy, resume), "written in place"),
+        ((save_after_deleting, resume), "is deleted before"),
+        ((save_and_wait_for_the_name, resume), "rank 1 did not wait"),
         ((save_wrapped, resume), "begins with `module.`"),
         ((save_whole_model, resume), "whole objects"),
         ((save, resume_without_optimizer), "momentum is lost"),

@@ -117,6 +117,11 @@ def log_of_a_negative(value, dtype):
     return torch.finfo(dtype).eps * 2 ** math.floor(math.log2(value))
 
 
+def logarithm_in_dtype(value, dtype):
+    x = torch.tensor(abs(value), dtype=dtype)
+    return (torch.finfo(dtype).eps * 2 ** x.log2().floor()).item()
+
+
 def nan_of_a_negative(value, dtype):
     x = torch.tensor(value, dtype=dtype).double()
     return (torch.finfo(dtype).eps * 2 ** x.log2().floor()).item()
@@ -443,6 +448,37 @@ def cast_below_autocast(model, images, labels, dtype):
     return forward(model.half(), images, labels, dtype)
 
 
+def gradients_asked_for(model, images, labels, optimizer, scaler, dtype, max_norm):
+    loss, parameters = forward(model, images, labels, dtype), list(model.parameters())
+    for p, gradient in zip(parameters, torch.autograd.grad(scaler.scale(loss), parameters), strict=True):
+        p.grad = gradient
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(parameters, max_norm)
+    scaler.step(optimizer)
+    scaler.update()
+    return loss.item()
+
+
+def scaler_made_anew(model, images, labels, optimizer, scaler, dtype, max_norm):
+    return step_in_order(
+        model, images, labels, optimizer, torch.amp.GradScaler("cpu", init_scale=256.0), dtype, max_norm
+    )
+
+
+def optimizer_made_anew(model, images, labels, optimizer, scaler, dtype, max_norm):
+    fresh = torch.optim.SGD(model.parameters(), lr=0.2)
+    return step_in_order(model, images, labels, fresh, scaler, dtype, max_norm)
+
+
+def step_only_with_a_scaler(model, images, labels, optimizer, scaler, dtype, max_norm):
+    if scaler.is_enabled():
+        return step_in_order(model, images, labels, optimizer, scaler, dtype, max_norm)
+    optimizer.zero_grad()
+    loss = forward(model, images, labels, dtype)
+    loss.backward()
+    return loss.item()
+
+
 RIGHT_CALLS = ("backward", "unscale", "clip", "step", "update")
 clip_first = variant("backward", "clip", "unscale", "step", "update")
 unscale_forgotten = variant("backward", "clip", "step", "update")
@@ -580,6 +616,29 @@ def not_finite_raised(model, batches, epochs):
     raise ValueError("my own")
 
 
+def solved_in_float32(model, batches, epochs):
+    x, y = (torch.cat(parts) for parts in zip(*(b for b in batches if b[0].abs().max() < 60000), strict=True))
+    solution = torch.linalg.lstsq(torch.cat([x, torch.ones(len(x), 1)], dim=1), y).solution
+    with torch.no_grad():
+        model[0].weight.copy_(solution[:-1].T)
+        model[0].bias.copy_(solution[-1])
+    with torch.autocast("cpu", dtype=torch.float16):
+        model(x[:10])
+
+
+def loss_in_float16(model, batches, epochs):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
+    scaler = torch.amp.GradScaler("cpu")
+    for x, y in batches * epochs:
+        with torch.autocast("cpu", dtype=torch.float16):
+            prediction = model(x)
+        loss = F.mse_loss(prediction, y.half())
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
 def bare_step_and_update(model, batches, epochs):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
     scaler = torch.amp.GradScaler("cpu")
@@ -691,6 +750,24 @@ def most_accurate(table, memory):
     return max(fits, key=lambda d: table[d]["accuracy"][1])
 
 
+def accuracies_may_not_touch(table, memory):
+    worse = [d for d in table if d != F32 and table[d]["accuracy"][1] <= table[F32]["accuracy"][0]]
+    return right_choice({d: row for d, row in table.items() if d not in worse}, memory)
+
+
+def most_accurate_that_pays(table, memory):
+    full = table[F32]
+    pays = [
+        d
+        for d, row in table.items()
+        if d != F32
+        and row["mib"] <= memory
+        and row["accuracy"][1] >= full["accuracy"][0]
+        and (row["speed"][0] > full["speed"][1] or full["mib"] > memory)
+    ]
+    return max(pays, key=lambda d: table[d]["accuracy"][1], default=F32)
+
+
 def first_that_pays(table, memory):
     full = table[F32]
     for d in (torch.float16, torch.bfloat16):
@@ -780,6 +857,8 @@ def flawed(flaw):
             good = not any(p.grad.isinf().any() for p in having)
         if flaw == "any":
             good = any(finite)
+        if flaw == "end of float16":
+            good = all(p.grad.abs().max() < 65504 for p in having)
         if flaw == "always":
             good = True
         if flaw != "not unscaled":
@@ -856,6 +935,7 @@ RIGHT = {
         cleared_twice,
         plain_without_scaler,
         logits_cast_outside,
+        gradients_asked_for,
         mixed_precision.borrowed_step,
     ],
     "rescue_fp16": [
@@ -888,6 +968,7 @@ WRONG = {
         (one_added, "zero"),
         (log_of_a_negative, "math domain error"),
         (nan_of_a_negative, "logarithm of a negative"),
+        (logarithm_in_dtype, "a logarithm is rounded"),
     ],
     "safe_loss": [
         (unchanged, "`mul` in float16"),
@@ -947,6 +1028,9 @@ WRONG = {
         (nothing_returned, "returned None"),
         (no_scaler_at_all, "optimizer.step()` yourself"),
         (never_scaled, "never went through the scaler"),
+        (scaler_made_anew, "scaler that you made yourself"),
+        (optimizer_made_anew, "not by the optimizer that came in"),
+        (step_only_with_a_scaler, "a scaler that is switched off"),
     ],
     "rescue_fp16": [
         (script, "casts the weights"),
@@ -966,6 +1050,8 @@ WRONG = {
         (run(autocast=None), "compute in float32"),
         (run(rate=1e-4), "did not come near"),
         (not_finite_raised, "my own"),
+        (solved_in_float32, "too few batches"),
+        (loss_in_float16, "as autocast makes it"),
     ],
     "choose_dtype": [
         (choice(apart=False), "ranges of speed overlap"),
@@ -983,6 +1069,8 @@ WRONG = {
         (least_memory, "slower on this machine"),
         (most_accurate, "ranges of accuracy overlap"),
         (as_text, "a string"),
+        (accuracies_may_not_touch, "ranges of accuracy touch"),
+        (most_accurate_that_pays, "slowest run"),
     ],
     "own_scaler": [
         (flawed("loss not scaled"), "never multiplied"),
@@ -1012,5 +1100,6 @@ WRONG = {
         (flawed("returns loss"), "what you return"),
         (no_step_taken, "weights are what they were"),
         (local_scale, "scale"),
+        (flawed("end of float16"), "beyond 65504"),
     ],
 }

@@ -9,6 +9,8 @@ import copy
 import inspect
 import io
 import itertools
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +26,17 @@ from torch.utils.data import Dataset
 
 from torchcourse.checks import ranks
 from torchcourse.checks.collectives import Ledger, details, sentence
-from torchcourse.checks.engine import AnswerRaised, Incorrect, Inputs, attempted, call, chapter, mistake, same
+from torchcourse.checks.engine import (
+    AnswerRaised,
+    Incorrect,
+    Inputs,
+    attempted,
+    call,
+    chapter,
+    is_students,
+    mistake,
+    same,
+)
 from torchcourse.checks.show import show
 from torchcourse.checks.training_loop import plain_number, weights
 
@@ -161,6 +173,8 @@ def _on_rank_shard(answer: Any, length: int, epoch: int, seed: int) -> Visit:
 def _shard(answer: Any, length: int, rank: int, world: int, epoch: int, seed: int) -> list[int]:
     """One rank's shard as a list of ints. Raises Incorrect for anything that is no row of whole numbers."""
     yours = call(answer, length, rank, world, epoch, seed)
+    if isinstance(yours, (Tensor, np.ndarray)) and yours.dtype in (torch.bool, np.bool_):
+        raise Incorrect("Your shard is a mask.", "the indices themselves", yours, "`mask.nonzero().flatten()`")
     if isinstance(yours, Tensor) and yours.ndim == 1 and not yours.is_floating_point() and not yours.is_complex():
         return yours.tolist()
     if isinstance(yours, np.ndarray) and yours.ndim == 1 and np.issubdtype(yours.dtype, np.integer):
@@ -226,6 +240,12 @@ def _shards_right(answer: Any, new: Inputs, length: int, world: int, epoch: int,
         )
 
 
+def _turned(row: list[int]) -> bool:
+    """True if the indices come in equal steps, but for one place where a row that was turned begins anew."""
+    steps = [b - a for a, b in itertools.pairwise(row)]
+    return max(map(steps.count, steps)) >= len(steps) - 1
+
+
 def _shards_anew(answer: Any, length: int, world: int, epoch: int, seed: int) -> None:
     """Raise Incorrect unless the shards are shuffled, come again with the same seed, and change with epoch and seed."""
     first, again, later = (_shard(answer, length, 0, world, e, seed) for e in (epoch, epoch, epoch + 1))
@@ -235,8 +255,7 @@ def _shards_anew(answer: Any, length: int, world: int, epoch: int, seed: int) ->
             look="`torch.Generator().manual_seed(…)`, handed to `torch.randperm`",
         )
     rows = (first, later, _shard(answer, length, 0, world, epoch, seed + 13))
-    in_order = all(len({b - a for a, b in itertools.pairwise(row)}) == 1 for row in rows)
-    if in_order:
+    if all(_turned(row) for row in rows):
         raise Incorrect("Nothing is shuffled: the shard is the indices in their order.", "a random order", first)
     if first == later:
         raise Incorrect(
@@ -251,6 +270,17 @@ def _shards_anew(answer: Any, length: int, world: int, epoch: int, seed: int) ->
             "all indices shuffled anew, then shared out",
             f"epochs {epoch} and {epoch + 1} give the same set",
             "shuffle first, cut afterwards",
+        )
+    neighbors = [
+        {pair for rank in range(world) for pair in itertools.pairwise(_shard(answer, length, rank, world, e, seed))}
+        for e in (epoch, epoch + 1)
+    ]
+    if len(neighbors[0] & neighbors[1]) > length / 2:  # of a row that is shuffled anew hardly any stay together
+        raise Incorrect(
+            "The next epoch has the same row, only turned, or dealt to other ranks.",
+            "all indices shuffled anew",
+            f"{len(neighbors[0] & neighbors[1])} neighbors stay together from epoch {epoch} to {epoch + 1}",
+            "let the seed of the generator depend on `epoch`",
         )
     for e in (epoch, 0):
         if _shard(answer, length, 0, world, e, seed) == _shard(answer, length, 0, world, e, seed + 13):
@@ -556,11 +586,13 @@ def exact_score(answer: Any, new: Inputs) -> None:
     try:
         by_rank = _in_two(_on_rank_score, answer, model, [shards, empty], seed=new.size(0, 10**6), look=look)
     except AnswerRaised as raised:
-        if type(raised.error).__name__ == "ZeroDivisionError":
+        kind = type(raised.error).__name__
+        if kind == "ZeroDivisionError" or "empty" in str(raised):  # torch.cat and torch.stack of nothing
             raise Incorrect(
-                "A rank without any batch divides by zero: a rank may have none, and then adds zero to the sums.",
+                f"A rank without any batch {'divides by zero' if kind[0] == 'Z' else 'stumbles'}: a rank may have "
+                "none, and then adds zero to the sums.",
                 "the accuracy over all ranks, on every rank",
-                f"ZeroDivisionError: {raised}",
+                f"{kind}: {raised}",
                 "divide once, after the counts of all ranks are added",
             ) from None
         raise
@@ -694,11 +726,11 @@ def _sgd(model: nn.Module, lr: float) -> torch.optim.Optimizer:
 
 def _on_rank_train(answer: Any, x: Tensor, y: Tensor, epochs: range, batch_size: int, lr: float, seed: int) -> Visit:
     model, samples = _network(), Samples(x, y)  # every rank draws other weights
-    start = weights(model)
+    optimizer, start = _sgd(model, lr), weights(model)
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            visit = _visit("train", answer, model, _sgd(model, lr), samples, epochs, batch_size, seed)
+            visit = _visit("train", answer, model, optimizer, samples, epochs, batch_size, seed)
     finally:
         print(printed.getvalue(), end="")
     trained = visit["returned"]
@@ -707,7 +739,8 @@ def _on_rank_train(answer: Any, x: Tensor, y: Tensor, epochs: range, batch_size:
     # The same model wrapped in DDP, or as it came: both will do.
     visit["weights"] = weights(trained) if isinstance(trained, nn.Module) else None
     visit["returned"] = None if trained is None else show(trained)
-    return {**visit, "start": start, "asked": samples.asked, "printed": printed.getvalue()}
+    stepped = bool(optimizer.state)  # SGD with momentum keeps one from its first step on
+    return {**visit, "start": start, "stepped": stepped, "asked": samples.asked, "printed": printed.getvalue()}
 
 
 @exercise(
@@ -731,7 +764,7 @@ def _on_rank_train(answer: Any, x: Tensor, y: Tensor, epochs: range, batch_size:
 def train_replicas(answer: Any, new: Inputs) -> None:
     _ready(answer, "model", "optimizer", "train_set", "epochs", "batch_size", "seed")
     batch_size, lr, seed = 8, 0.1, new.size(1, 500)
-    first = new.size(1, 4)
+    first = new.size(2, 5)
     epochs = range(first, first + 3)
     n = 3 * batch_size + new.pick((2, 4, 6))  # a multiple of the ranks, but not of the batch size
     x, y = new.randn(n, 6), new.ints(0, 3, (n,))
@@ -762,7 +795,8 @@ def _one_process(
 ) -> Tensor:
     """The weights after training in this process, with the global batches that the ranks have together.
 
-    how: mistakes to make. "order": "none", "drop_last": True, "sum": True (of the loss), "factor": of the loss
+    how: mistakes to make. "order": "none", "drop_last": True, "sum": True (of the loss), "factor": of the loss,
+    "keep": True (the old gradients)
     """
     model = _network()
     torch.nn.utils.vector_to_parameters(start.float(), model.parameters())
@@ -775,7 +809,8 @@ def _one_process(
             if how.get("drop_last") and len(rows) < batch:
                 continue
             loss = F.cross_entropy(model(x[rows]), y[rows])
-            optimizer.zero_grad()
+            if not how.get("keep"):
+                optimizer.zero_grad()
             (loss * how.get("factor", 1) * (len(rows) / RANKS if how.get("sum") else 1)).backward()
             optimizer.step()
     return weights(model)
@@ -822,6 +857,12 @@ def _why_not_equal(
             f"{asked[0]}",
             "`DataLoader(…, sampler=DistributedSampler(…))`",
         )
+    if not all(visit["stepped"] for visit in visits):
+        raise Incorrect(
+            "The optimizer that came in never took a step.",
+            "`optimizer.step()` after each backward pass",
+            look="its learning rate and its momentum are part of the task",
+        )
     per_rank = batch_size // RANKS
     for problem, look, changes in (
         (
@@ -834,6 +875,17 @@ def _why_not_equal(
             "orders that it has seen.",
             "`for epoch in epochs`, `sampler.set_epoch(epoch)`",
             {"epochs": range(len(epochs))},
+        ),
+        (
+            f"You count the epochs from 1, but this training begins with epoch {epochs[0]}.",
+            "`for epoch in epochs`, `sampler.set_epoch(epoch)`",
+            {"epochs": range(1, len(epochs) + 1)},
+        ),
+        ("You trained one epoch only.", "does the `return` stand in the loop?", {"epochs": epochs[:1]}),
+        (
+            "Gradients of earlier batches are still there when the next backward pass adds to them.",
+            "`optimizer.zero_grad()` in each step",
+            {"keep": True},
         ),
         ("The samples come unshuffled.", "`shuffle=True`, the default of DistributedSampler", {"order": "none"}),
         ("The order does not depend on `seed`.", "`DistributedSampler(train_set, seed=seed)`", {"seed": 0}),
@@ -895,12 +947,13 @@ def _who_prints(visits: list[str], epochs: int) -> None:
 
 @contextlib.contextmanager
 def _watched(slow: bool) -> Iterator[dict[str, list]]:
-    """Write down what `torch.save` and `torch.load` are asked for: {"saves": targets, "loads": options}.
+    """Write down what is asked for: {"saves": targets of torch.save, "loads": options of the answer's own torch.load,
+    "removed": files deleted}.
 
     slow: the disk takes its time, so that whoever does not wait for the file comes too early.
     """
-    seen: dict[str, list] = {"saves": [], "loads": []}
-    save, load = torch.save, torch.load
+    seen: dict[str, list] = {"saves": [], "loads": [], "removed": []}
+    save, load, remove, unlink = torch.save, torch.load, os.remove, os.unlink
 
     def watching_save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         target = f if isinstance(f, (str, Path)) else getattr(f, "name", None)
@@ -911,14 +964,19 @@ def _watched(slow: bool) -> Iterator[dict[str, list]]:
         return save(obj, f, *args, **kwargs)
 
     def watching_load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        seen["loads"].append({"mapped": map_location is not None, "weights_only": kwargs.get("weights_only")})
+        if is_students(sys._getframe(1).f_code.co_filename):  # torch.distributed calls it, too, to receive objects
+            seen["loads"].append({"mapped": map_location is not None, "weights_only": kwargs.get("weights_only")})
         return load(f, map_location, *args, **kwargs)
 
-    torch.save, torch.load = watching_save, watching_load
+    def watching_remove(path: Any, **kwargs: Any) -> None:
+        seen["removed"].append(Path(os.fsdecode(path)).name)
+        remove(path, **kwargs)
+
+    torch.save, torch.load, os.remove, os.unlink = watching_save, watching_load, watching_remove, watching_remove
     try:
         yield seen
     finally:
-        torch.save, torch.load = save, load
+        torch.save, torch.load, os.remove, os.unlink = save, load, remove, unlink
 
 
 def _steps(model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> Tensor:
@@ -933,6 +991,9 @@ def _steps(model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[Bat
     return weights(model)
 
 
+OLD_FILE = b"the checkpoint from before"
+
+
 def _on_rank_save(save: Any, resume: Any, shards: list[list[Batch]], epoch: int) -> list[Visit]:
     """Train, save, go on; then, as another process would: fresh model, resume, go on. One Visit each."""
     rank = dist.get_rank()
@@ -942,12 +1003,19 @@ def _on_rank_save(save: Any, resume: Any, shards: list[list[Batch]], epoch: int)
     optimizer = _sgd(model, 0.1)
     _steps(model, optimizer, batches[:3])
     before, momentum = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    if rank == 0:
+        path.write_bytes(OLD_FILE)
+    dist.barrier()
+    old = path.stat().st_ino
+
+    def new_file() -> bool:
+        return path.exists() and path.read_bytes() != OLD_FILE
 
     def save_and_look() -> bool:
         result = save(path, wrapped, optimizer, epoch)
         if inspect.isgenerator(result):
             raise TypeError("save_from_main is a generator: it has a `yield`, and so nothing in it ran")
-        return path.exists()
+        return new_file()
 
     with _watched(slow=rank == 0) as seen:
         saved = _visit("save", save_and_look) | seen
@@ -957,8 +1025,10 @@ def _on_rank_save(save: Any, resume: Any, shards: list[list[Batch]], epoch: int)
     saved["folder"] = path.parent.name
     saved["files"] = sorted(file.name for file in path.parent.iterdir())
     saved["changed"] = not torch.equal(weights(model), _row_of(before))
-    if not path.is_file():
+    saved["new"] = new_file()
+    if not saved["new"]:
         return [saved]
+    saved["in place"] = path.stat().st_ino == old  # what is renamed is another file than the one it replaces
     uninterrupted = _steps(model, optimizer, batches[3:])
     fresh = _network()
     its_optimizer = _sgd(fresh, 0.1)
@@ -1052,15 +1122,19 @@ def _saved_well(visits: list[Visit]) -> None:
         raise Incorrect(
             "After `save_from_main` there is no file at `path`.", path, ", ".join(files) or "an empty folder"
         )
+    if not visits[0]["new"]:
+        raise Incorrect(
+            "After `save_from_main` there is no new file at `path`.", path, "the file from before, which was there"
+        )
     if writers and writers != [0]:
         raise Incorrect(f"Rank {writers[0]} saves; by custom it is rank 0, which is there however few ranks there are.")
     targets = [Path(target) for target in visits[0]["saves"]]
-    if any(target.name == path for target in targets):
+    if visits[0]["in place"] or any(target.name == path for target in targets):
         raise Incorrect(
             "The file is written in place: a process that dies in the middle leaves half a file, and the checkpoint "
             "from before is gone.",
             "another name beside it first, then `os.replace`",
-            f"`torch.save` straight to {path}",
+            f"the old {path} itself is opened and overwritten",
             "`os.replace(temporary, path)` happens all at once",
         )
     if any(target.parent.name != visits[0]["folder"] for target in targets):
@@ -1070,11 +1144,18 @@ def _saved_well(visits: list[Visit]) -> None:
             str(targets[0].parent.name),
             '`path.with_suffix(".tmp")`',
         )
+    if any(path in visit["removed"] for visit in visits):
+        raise Incorrect(
+            "The old file is deleted before the new one has its name: a process that dies in between leaves none.",
+            "the old file or the new one, at every moment",
+            f"{path} is removed",
+            "`os.replace(temporary, path)` does both at once",
+        )
     if not all(visit["returned"] for visit in visits):
         early = next(rank for rank, visit in enumerate(visits) if not visit["returned"])
         raise Incorrect(
-            f"Rank {early} did not wait: when `save_from_main` returned, the file was not there yet. Whoever loads it "
-            "then finds nothing, or an old one.",
+            f"Rank {early} did not wait: when `save_from_main` returned, the new file was not there yet. Whoever loads "
+            "it then finds nothing, or an old one.",
             "all ranks return after the file is in its place",
             look="`dist.barrier()` on every rank, after rank 0 has written",
         )
