@@ -28,7 +28,7 @@ from traitlets.config import Config
 
 from tools.course import ROOT, chapters
 from tools.hub import __main__ as command
-from tools.hub import npm, publish, sandbox
+from tools.hub import publish, sandbox
 from tools.hub.settings import Settings
 
 PICTURES = ROOT / "build" / "screenshots"
@@ -450,7 +450,7 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest
     state = ["--state", str(tmp_path)]
     assert "at least 8 characters" in refusal(*state, "--password", "short")
     assert "without accents" in refusal(*state, "--password", "straßenbahn")
-    monkeypatch.setattr(npm, "proxy", lambda: Path("proxy"))
+    monkeypatch.setattr(command, "proxy", lambda: Path("proxy"))
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = refusal(*state, "--port", str(taken.getsockname()[1]))
@@ -467,11 +467,11 @@ def test_the_proxy_without_npm_or_network(tmp_path: Path, monkeypatch: pytest.Mo
     broken.parent.mkdir()
     monkeypatch.setenv("PATH", str(broken.parent))
     with pytest.raises(SystemExit, match="npm is not installed"):
-        npm.proxy(tmp_path / "build")
+        command.proxy(tmp_path / "build")
     broken.write_text("#!/bin/sh\necho 'npm error code ENOTFOUND' >&2\nexit 1\n")
     broken.chmod(0o755)
     with pytest.raises(SystemExit, match=r"ENOTFOUND.*Check the network"):
-        npm.proxy(tmp_path / "build")
+        command.proxy(tmp_path / "build")
     assert not list((tmp_path / "build" / "npm").iterdir())
 
 

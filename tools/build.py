@@ -7,7 +7,8 @@
 
 From notebooks/NN_slug.md comes the lecture, from solutions/NN_slug.md the solution and, with the answers taken out, the
 lab. Lectures and solutions are executed and keep their outputs; a notebook is executed again only when its code or a
-module of the package that it uses has changed. Figures shown with a name also become slides/figures/NN_slug-name.png.
+module of the package that it uses has changed. Figures with a name that the deck shows also become
+slides/figures/NN_slug-name.png.
 """
 
 import argparse
@@ -397,8 +398,12 @@ def build_executed(chapter: Chapter, kind: str, root: Path = ROOT, force: bool =
         done = f"executed in {time.perf_counter() - start:.0f} s"
     write_if_changed(path, as_bytes(fresh))
     if kind == "lecture":
+        deck = root / "slides" / f"{chapter.name}.md"
+        shown = deck.read_text(encoding="utf-8") if deck.is_file() else ""
         for name, png in figures(fresh).items():
-            write_if_changed(root / "slides" / "figures" / f"{chapter.name}-{name}.png", png)
+            figure = root / "slides" / "figures" / f"{chapter.name}-{name}.png"
+            if f"(figures/{figure.name}" in shown:
+                write_if_changed(figure, png)
     return done
 
 

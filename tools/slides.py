@@ -4,6 +4,7 @@
     python -m tools.slides 01                    one deck (number or full name)
     python -m tools.slides --check 01            run its code, count slides and minutes, look for overflow in Chromium
     python -m tools.slides --look DIR 01         a picture of every slide in DIR: look at them
+    python -m tools.slides_pdf                   the same decks as PDF, without and with notes
 
 reveal.js and KaTeX come from npm at build time (slides_theme/package.json), are kept in build/npm, and are written into
 each page together with the figures: a deck is a single file that can be carried on a stick.
@@ -45,18 +46,14 @@ HOW A DECK IS WRITTEN: slides/NN_slug.md
     ```bash and ```text           shown only
 
 12 to 25 slides, one idea a slide. A slide must not overflow 1280 x 720: `--check` says which one does, and by how much.
+Alt text says in four words or more what is to be seen, not what the caption says already.
 """
 
 import argparse
 import base64
-import hashlib
 import html
-import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +65,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from tools import course
+from tools import course, npm
 from tools.course import ROOT, Chapter
 
 THEME = Path(__file__).resolve().parent / "slides_theme"
@@ -77,6 +74,8 @@ LANGUAGES = ("python", "bash", "text", "output")
 CLASSES = ("question", "big", "dense")
 BOXES = {"trap": "Trap", "note": "Note", "answer": "Answer"}
 FEWEST, MOST = 12, 25
+# On the foot of the title slide. reveal.js shows all of its keys at `?`.
+KEYS = {"f": "full screen", "s": "speaker view", "o": "overview", "ctrl shift f": "search", "?": "all keys"}
 
 
 class SlidesError(Exception):
@@ -134,6 +133,10 @@ class Deck:
     def minutes(self) -> float:
         """The sum of the minutes in the speaker notes."""
         return sum(slide.minutes or 0 for slide in self.slides)
+
+    def begin(self, slide: Slide) -> float:
+        """The minute of the lecture in which a slide begins, if all before it took what their notes say."""
+        return sum(before.minutes or 0 for before in self.slides[: slide.number - 1])
 
     def error(self, slide: int, sentence: str) -> SlidesError:
         """An error that says where."""
@@ -369,25 +372,46 @@ class Renderer:
     def error(self, sentence: str) -> SlidesError:
         return self.deck.error(self.slide.number, sentence)
 
-    def section(self, slide: Slide) -> str:
-        """The <section> of one slide."""
+    def picture(self, slide: Slide) -> str:
+        """What the room sees of a slide."""
         self.slide = slide
         deck, chapter = self.deck, self.deck.chapter
         heading = self.md.renderInline(slide.title)
         body = self.text(slide.body)
         footer = f"<span>{deck.number} · {self.md.renderInline(deck.title)}</span>"
+        footer += f"<span>{slide.number} / {len(deck.slides)}</span>"
         kind = ["title" if slide.number == 1 else "part" if slide.level == 1 else "plain", *slide.classes]
         if slide.number == 1:
             minutes = f"{chapter.lecture_minutes} min lecture, {chapter.lab_minutes} min lab"
             words = [course.manifest()["title"], f"Chapter {deck.number} · {minutes}"]
             body += f'<p class="facts">{"<br>".join(map(html.escape, words))}</p>'
-        timing = f' data-timing="{round(60 * slide.minutes)}"' if slide.minutes else ""
+            footer = "".join(f"<span><kbd>{key}</kbd> {what}</span>" for key, what in KEYS.items())
         return (
-            f'<section{timing}><div class="slide {" ".join(kind)}"><h{slide.level}>{heading}</h{slide.level}>'
-            f'<div class="body">{body}</div>'
-            f"<footer>{footer}<span>{slide.number} / {len(deck.slides)}</span></footer></div>"
-            f'<aside class="notes">{self.md.render(slide.notes)}</aside></section>'
+            f'<div class="slide {" ".join(kind)}"><h{slide.level}>{heading}</h{slide.level}>'
+            f'<div class="body">{body}</div><footer>{footer}</footer></div>'
         )
+
+    def notes(self, slide: Slide) -> str:
+        """What the speaker says. The minutes that every note begins with are told by `clock`."""
+        self.slide = slide
+        return self.md.render(re.sub(r"^[\d.]+ min\b[.:,]?\s*", "", slide.notes))
+
+    def clock(self, slide: Slide) -> str:
+        """How long a slide takes, and from when to when in the lecture."""
+        minutes, begin = slide.minutes or 0, self.deck.begin(slide)
+        return f"<b>{minutes:g} min</b> · {hours(begin)} to {hours(begin + minutes)}"
+
+    def section(self, slide: Slide) -> str:
+        """The <section> of one slide. reveal.js counts down its data-timing in the speaker view."""
+        timing = f' data-timing="{round(60 * slide.minutes)}"' if slide.minutes else ""
+        notes = f'<aside class="notes"><p>{self.clock(slide)}</p>{self.notes(slide)}</aside>'
+        return f"<section{timing}>{self.picture(slide)}{notes}</section>"
+
+
+def hours(minutes: float) -> str:
+    """72.5 -> '1:12:30': hours and minutes of the lecture, with seconds where there are some."""
+    seconds = round(60 * minutes)
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}" + (f":{seconds % 60:02}" if seconds % 60 else "")
 
 
 def span(part: str) -> range:
@@ -400,44 +424,11 @@ def span(part: str) -> range:
 
 
 def fetch_packages(build: Path = ROOT / "build") -> Path:
-    """The folder node_modules with reveal.js and KaTeX; npm runs only when it is not there yet.
-
-    build: where npm's folder is kept. It is made complete elsewhere and then moved, so that a broken download or two
-        builds at once leave nothing half done.
-    Raises SlidesError when npm is missing or cannot reach its registry.
-    """
-    wanted = (THEME / "package.json").read_bytes()
-    home = build / "npm" / hashlib.sha256(wanted).hexdigest()[:12]
-    if (home / "node_modules").is_dir():
-        return home / "node_modules"
-    npm = shutil.which("npm")
-    if npm is None:
-        raise SlidesError(
-            "The slides need reveal.js and KaTeX, which npm fetches once, and npm is not installed. Install Node.js, "
-            "which brings npm, then run this again. Notebooks and labs do not need it."
-        )
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent) as work:
-        (Path(work) / "package.json").write_bytes(wanted)
-        command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
-        command += ["--no-update-notifier", "--loglevel=error", "--fetch-retries=1", "--fetch-timeout=60000"]
-        print("Fetching reveal.js and KaTeX with npm (once) ...", file=sys.stderr)
-        try:
-            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=300)
-            failed = done.returncode != 0
-            lines = done.stderr.strip().splitlines() or ["no message"]
-            reason = next((line for line in lines if " code " in line), lines[-1])
-        except subprocess.TimeoutExpired:
-            failed, reason = True, "no answer within five minutes"
-        if failed:
-            raise SlidesError(
-                f"npm could not fetch reveal.js and KaTeX ({reason}). Check the network and npm's own settings, then "
-                "run this again; later builds work without a network."
-            )
-        if not home.exists():
-            os.replace(work, home)
-            Path(work).mkdir()  # for the clean-up of the temporary folder
-    return home / "node_modules"
+    """The folder node_modules with reveal.js and KaTeX. Raises SlidesError where npm cannot bring them."""
+    try:
+        return npm.fetch(THEME / "package.json", "reveal.js and KaTeX", build)
+    except npm.NpmError as error:
+        raise SlidesError(error) from None
 
 
 def katex_css(katex: Path) -> str:
@@ -465,38 +456,61 @@ def script(*paths: Path) -> str:
     return "\n".join(f"<script>{text}</script>" for text in texts)
 
 
+def styles(packages: Path, has_math: bool, *sheets: Path) -> str:
+    """Style sheets written into the page; those for math only where there is some."""
+    texts = [sheet.read_text(encoding="utf-8") for sheet in sheets]
+    if has_math:
+        texts.insert(0, katex_css(packages / "katex" / "dist"))
+    return "\n".join(f"<style>{text}</style>" for text in texts)
+
+
+def math_scripts(packages: Path, has_math: bool) -> list[Path]:
+    """What turns TeX into math when the page opens."""
+    return [packages / "katex" / "dist" / "katex.min.js", THEME / "math.js"] if has_math else []
+
+
 def build_deck(deck: Deck, packages: Path) -> str:
     """The whole page of a deck."""
     renderer = Renderer(deck)
     sections = "\n".join(renderer.section(slide) for slide in deck.slides)
-    reveal, katex = packages / "reveal.js" / "dist", packages / "katex" / "dist"
-    styles = [(reveal / "reveal.css").read_text(encoding="utf-8")]
-    scripts = [reveal / "reveal.js", *(reveal / "plugin" / f"{name}.js" for name in ("notes", "search", "zoom"))]
-    if renderer.has_math:
-        styles.append(katex_css(katex))
-        scripts.append(katex / "katex.min.js")
-    styles.append((THEME / "theme.css").read_text(encoding="utf-8"))
+    reveal = packages / "reveal.js" / "dist"
+    plugins = [reveal / "plugin" / f"{name}.js" for name in ("notes", "search", "zoom")]
     values = {
         "title": html.escape(f"{deck.number} {deck.title}"),
-        "styles": "\n".join(f"<style>{style}</style>" for style in styles),
+        "styles": styles(packages, renderer.has_math, reveal / "reveal.css", THEME / "theme.css"),
         "sections": sections,
-        "scripts": script(*scripts),
+        "scripts": script(reveal / "reveal.js", *plugins, *math_scripts(packages, renderer.has_math)),
     }
     return fill("deck.html", values)
 
 
-def build_index(decks: Sequence[Deck]) -> str:
-    """The page that lists the decks."""
+def build_index(decks: Sequence[Deck], out: Path) -> str:
+    """The page that lists the decks, with the PDFs that lie beside them."""
     rows = []
     for deck in decks:
         chapter = deck.chapter
-        minutes = f"{chapter.lecture_minutes} min lecture<br>{chapter.lab_minutes} min lab"
+        facts = f"{len(deck.slides)} slides · {chapter.lecture_minutes} min lecture · {chapter.lab_minutes} min lab"
+        papers = [
+            f'<a href="{path.name}">{words}</a>' for path, words in pdfs(deck, out).items() if current(path, deck)
+        ]
         rows.append(
-            f'<li><a href="{deck.name}.html"><span class="number">{deck.number}</span>'
-            f'<span class="what"><b>{html.escape(chapter.title)}</b><br>{html.escape(chapter.promise)}</span>'
-            f'<span class="minutes">{len(deck.slides)} slides<br>{minutes}</span></a></li>'
+            f'<li><span class="number">{deck.number}</span><div>'
+            f'<a class="deck" href="{deck.name}.html">{html.escape(chapter.title)}</a>'
+            f"<p>{html.escape(chapter.promise)}</p>"
+            f'<p class="facts"><span>{facts}</span>{"".join(papers)}</p></div></li>'
         )
     return fill("index.html", {"title": html.escape(course.manifest()["title"]), "rows": "\n".join(rows)})
+
+
+def pdfs(deck: Deck, out: Path) -> dict[Path, str]:
+    """Where the PDFs of a deck lie, and what they are called on the index page."""
+    return {out / f"{deck.name}.pdf": "PDF", out / f"{deck.name}-notes.pdf": "PDF with notes"}
+
+
+def current(pdf: Path, deck: Deck) -> bool:
+    """Is the PDF there, and not older than the page that it was made from?"""
+    page = pdf.with_name(f"{deck.name}.html")
+    return pdf.is_file() and page.is_file() and pdf.stat().st_mtime >= page.stat().st_mtime
 
 
 def find_decks(names: Sequence[str] = (), folder: Path = SLIDES) -> list[Deck]:
@@ -521,9 +535,20 @@ def build(names: Sequence[str] = (), out: Path = ROOT / "build" / "slides", fold
     pages = []
     for deck in find_decks(names, folder):
         pages.append(out / f"{deck.name}.html")
-        pages[-1].write_text(build_deck(deck, packages), encoding="utf-8")
-    (out / "index.html").write_text(build_index(find_decks(folder=folder)), encoding="utf-8")
+        write_if_changed(pages[-1], build_deck(deck, packages))
+    write_index(out, folder)
     return pages
+
+
+def write_index(out: Path, folder: Path = SLIDES) -> None:
+    """Write the page that lists all decks, with the PDFs that there are now."""
+    write_if_changed(out / "index.html", build_index(find_decks(folder=folder), out))
+
+
+def write_if_changed(path: Path, text: str) -> None:
+    """A page that says the same keeps its time: by it `current` knows an outdated PDF."""
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

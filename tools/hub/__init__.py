@@ -2,7 +2,6 @@
 
 publish.py     the students' tree becomes a git repository, and a link that pulls it
 sandbox.py     the walls around a student's server, made with bubblewrap
-npm.py         the proxy that stands in front, fetched once
 settings.py    what the command line hands to hub/jupyterhub_config.py
 __main__.py    the command line
 

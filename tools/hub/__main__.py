@@ -23,8 +23,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tools import npm
 from tools.course import ROOT, chapters
-from tools.hub import npm, sandbox
+from tools.hub import sandbox
 from tools.hub.publish import publish, pull_path
 from tools.hub.settings import Settings
 
@@ -107,7 +108,7 @@ def choose(options: argparse.Namespace, state: Path) -> Settings:
     return Settings(
         state=state,
         data=data_root(options.data),
-        proxy=npm.proxy(),
+        proxy=proxy(),
         ip=options.ip,
         port=free_port(options.ip, options.port),
         hub_port=free_port("127.0.0.1"),
@@ -120,6 +121,15 @@ def choose(options: argparse.Namespace, state: Path) -> Settings:
         memory_gib=options.memory,
         threads=options.threads,
     )
+
+
+def proxy(build: Path = ROOT / "build") -> Path:
+    """The command of the proxy in front of the hub. Raises SystemExit where npm cannot bring it."""
+    try:
+        packages = npm.fetch(ROOT / "hub" / "package.json", "the proxy configurable-http-proxy", build)
+    except npm.NpmError as error:
+        raise SystemExit(str(error)) from None
+    return packages / ".bin" / "configurable-http-proxy"
 
 
 def data_root(given: Path | None) -> Path:
