@@ -1,8 +1,13 @@
 """The doctor: each finding on machines that we pretend to have."""
 
+import io
 import json
 import os
+import socket
+import subprocess
 import sys
+import threading
+import time
 import types
 import warnings
 from importlib import metadata
@@ -10,9 +15,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import skip_or_fail
+from environments import small_machine
+from safetensors.torch import save_file
 
-from torchcourse import data, doctor
-from torchcourse.doctor import Finding
+from tools import course
+from torchcourse import cli, data, doctor
+from torchcourse.doctor import Examination, Finding, machine, processes, report, software, storage
+from torchcourse.doctor.finding import ask, shown, without_machine, without_user
 
 
 @pytest.fixture
@@ -22,7 +32,8 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *a, **k: None)
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: False)
+    monkeypatch.setattr(machine, "nvidia_gpus", lambda: False)
+    monkeypatch.setattr(machine, "driver_cuda", lambda: None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -33,79 +44,194 @@ def cuda_build(no_gpu, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
 
 
+@pytest.fixture
+def examinations(monkeypatch):
+    """Replaces all examinations by the given answers."""
+
+    def set_to(**answers):
+        chosen = {name: Examination(lambda answer=answer: answer) for name, answer in answers.items()}
+        monkeypatch.setattr(doctor, "EXAMINATIONS", chosen)
+
+    return set_to
+
+
+@pytest.fixture(scope="module")
+def examined() -> list[Finding]:
+    """What the doctor really finds on this machine."""
+    return doctor.examine()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The report
 
 
-def test_every_examination_gives_one_finding():
-    findings = doctor.examine()
-    assert [finding.name for finding in findings] == list(doctor.EXAMINATIONS)
-    assert all(finding.ok in (True, False, None) and finding.found for finding in findings)
-    assert all(finding.fix for finding in findings if finding.ok is False), "each failure has its fix"
+def test_every_examination_gives_one_finding(examined):
+    assert [finding.name for finding in examined] == list(doctor.EXAMINATIONS)
+    assert all(finding.ok in (True, False, None) and finding.found for finding in examined)
+    assert all(finding.fix for finding in examined if finding.ok is False), "each failure has its fix"
+    assert not [finding for finding in examined if "could not be examined" in finding.found]
 
 
-def test_the_environment_of_these_tests_is_in_order():
-    by_name = {finding.name: finding for finding in doctor.examine()}
-    for name in ("Python", "PyTorch", "torchvision"):
-        assert by_name[name].ok is True, by_name[name]
+@pytest.mark.parametrize(
+    "name", ["Python", "PyTorch", "torchvision", "write permission", "DataLoader workers", "gloo", "clock"]
+)
+def test_the_machine_of_these_tests_is_in_order(examined, name):
+    finding = next(finding for finding in examined if finding.name == name)
+    assert finding.ok is True, finding
 
 
-def test_nothing_broken_means_ready(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "EXAMINATIONS", {"a": lambda: (True, "good", ""), "b": lambda: (None, "so", "Hm.")})
+def test_on_a_small_machine_without_network(tmp_path):
+    """Two cores, 64 MiB of /dev/shm, nobody to talk to: enough for the course, and each process of it works."""
+    sandbox = small_machine(tmp_path)
+    if not sandbox:
+        skip_or_fail("there is no bubblewrap to make such a machine")
+    command = [*sandbox, sys.executable, "-m", "torchcourse.cli", "doctor", "--json"]
+    env = os.environ | {"TORCHCOURSE_DATA": str(tmp_path / "nothing")}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    told = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert told["shared memory"]["ok"] is None and "64 MiB" in told["shared memory"]["found"]
+    assert told["data sets"]["ok"] is None
+    for name in ("DataLoader workers", "host name", "ports", "gloo"):
+        assert told[name]["ok"] is not False, told[name]
+
+
+def test_nothing_is_left_behind(examined):
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("doctor")]
+    assert not list(Path.cwd().glob(".doctor-*"))
+
+
+def test_nothing_broken_means_ready(examinations, capsys):
+    examinations(a=(True, "good", ""), b=(None, "so", "Hm."))
     assert doctor.main() == 0
     out = capsys.readouterr().out
     assert "✓ a" in out and "○ b" in out and "Ready for the course." in out
+
+
+def test_exit_status_and_verdict_tell_what_is_broken(examinations, capsys):
+    examinations(torchvision=(False, "is bad", "Do this."), disk=(None, "so", ""))
+    assert doctor.main() == 1
+    out = capsys.readouterr().out
+    assert "✗ torchvision" in out and "→ Do this." in out and "mended first: torchvision." in out
 
 
 def test_one_strange_finding_does_not_hide_the_others(monkeypatch):
     def strange():
         raise OSError("the disk is on fire")
 
-    monkeypatch.setattr(doctor, "EXAMINATIONS", {"strange": strange, "Python": doctor._python})
+    monkeypatch.setattr(
+        doctor, "EXAMINATIONS", {"strange": Examination(strange), "Python": Examination(software.python)}
+    )
     first, second = doctor.examine()
     assert first.ok is None and "the disk is on fire" in first.found
     assert second.ok is True
 
 
-def test_exit_status_and_verdict_tell_what_is_broken(monkeypatch, capsys):
-    monkeypatch.setattr(
-        doctor, "EXAMINATIONS", {"torchvision": lambda: (False, "is bad", "Do this."), "disk": lambda: (None, "so", "")}
-    )
-    assert doctor.main() == 1
-    out = capsys.readouterr().out
-    assert "✗ torchvision" in out and "→ Do this." in out and "mended first: torchvision." in out
+def test_what_hangs_becomes_a_finding():
+    woken = threading.Event()
+    finding = ask("disk", Examination(lambda: woken.wait(60) and (True, "", ""), 0.1, "Tell somebody."))
+    woken.set()
+    assert finding.ok is False and "no answer within 0.1 s" in finding.found and finding.fix == "Tell somebody."
 
 
-def test_json_is_a_list_of_objects(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "EXAMINATIONS", {"threads": lambda: (None, "1 × cpu", "More.")})
-    assert doctor.main(json=True) == 0
-    assert json.loads(capsys.readouterr().out) == [{"name": "threads", "ok": None, "found": "1 × cpu", "fix": "More."}]
+def test_every_examination_that_may_hang_says_what_to_do():
+    assert all(examination.limit <= 30 and examination.hangs for examination in doctor.EXAMINATIONS.values())
+
+
+def test_the_form_of_the_json(examinations, capsys):
+    examinations(threads=(None, "1 × cpu", "More."))
+    assert cli.main(["doctor", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told.keys() == {"format", "torchcourse", "ready", "seconds", "findings"}
+    assert told["format"] == 1 and told["ready"] is True
+    (finding,) = told["findings"]
+    assert finding.pop("seconds") >= 0
+    assert finding == {"name": "threads", "ok": None, "found": "1 × cpu", "fix": "More."}
+
+
+def test_columns_are_aligned():
+    lines = report.as_text([Finding("a", True, "one"), Finding("a long name", False, "two", "Do it.")]).splitlines()
+    assert lines[0].index("one") == lines[1].index("two") == lines[2].index("→")
 
 
 def test_html_escapes_what_it_shows():
-    page = doctor.as_html([Finding("device", False, "<b>torch</b>", "a < b: `x`")])
+    page = report.as_html([Finding("device", False, "<b>torch</b>", "a < b: `x`")])
     assert "&lt;b&gt;torch" in page and "a &lt; b: <code>x</code>" in page and "✗ mend this" in page
 
 
-def test_show_prints_outside_of_jupyter(capsys):
+def test_show_prints_outside_of_jupyter(examinations, capsys):
+    examinations(PyTorch=(True, "new", ""))
     doctor.show()
     assert "PyTorch" in capsys.readouterr().out
 
 
+def test_a_terminal_without_check_marks_shows_the_report(monkeypatch, examinations):
+    examinations(PyTorch=(True, "new", ""))
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert doctor.main() == 0
+    terminal.flush()
+    assert terminal.buffer.getvalue().startswith(b"? PyTorch  new")
+
+
 # ---------------------------------------------------------------------------------------------------------------------
-# Versions
+# A class
+
+
+@pytest.fixture
+def reports(tmp_path) -> list[str]:
+    """Three students: one is ready, two have trouble with gloo, one of them with the disk as well."""
+    trouble = {
+        "ada": [Finding("disk", True, ""), Finding("gloo", True, "")],
+        "bob": [Finding("disk", None, "", "Hm."), Finding("gloo", False, "", "Do this.")],
+        "eve": [Finding("disk", False, "", "Do that."), Finding("gloo", False, "", "Do this.")],
+    }
+    for who, findings in trouble.items():
+        (tmp_path / f"{who}.json").write_text(report.as_json(findings))
+    return [str(tmp_path / f"{who}.json") for who in trouble]
+
+
+def test_the_reports_of_a_class_are_pooled(reports, capsys):
+    assert cli.main(["doctor", "--pool", *reports]) == 1
+    out = capsys.readouterr().out
+    assert "3 reports, 1 ready" in out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["gloo", "2", "0", "1"] in rows and ["disk", "1", "1", "1"] in rows
+    assert rows.index(["gloo", "2", "0", "1"]) < rows.index(["disk", "1", "1", "1"]), "the most frequent comes first"
+    assert ["bob", "gloo"] in rows and ["eve", "disk,", "gloo"] in rows and "ada" not in out
+
+
+def test_a_class_that_is_ready(reports, capsys):
+    assert cli.main(["doctor", "--pool", reports[0]]) == 0
+    assert capsys.readouterr().out.strip() == "1 report, 1 ready for the course."
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [("{}", "no report"), ("not json", "no report"), ('{"format": 2}', "form 2"), (None, "cannot be read")],
+)
+def test_what_is_no_report_is_refused_in_a_sentence(tmp_path, capsys, content, word):
+    path = tmp_path / "ada.json"
+    if content is not None:
+        path.write_text(content)
+    assert cli.main(["doctor", "--pool", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert word in err and err.startswith("torchcourse: ") and err.count("\n") == 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Versions and packages
 
 
 def test_old_python(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 9, 1, "final", 0))
-    ok, found, fix = doctor._python()
+    ok, found, fix = software.python()
     assert ok is False and found == "3.9.1" and "3.11" in fix
 
 
 @pytest.mark.parametrize("version, fine", [("1.13.1+cu117", False), ("2.10.9", False), ("2.11.0a0+git1", True)])
 def test_torch_version(monkeypatch, version, fine):
     monkeypatch.setattr(torch, "__version__", version)
-    assert doctor._torch()[0] is fine
+    assert software.pytorch()[0] is fine
 
 
 @pytest.mark.parametrize(
@@ -122,7 +248,7 @@ def test_torchvision_must_fit_torch(monkeypatch, needs, fine):
     monkeypatch.setattr(torch, "__version__", "2.15.0+cu132")
     monkeypatch.setattr(metadata, "version", lambda name: "0.30.0")
     monkeypatch.setattr(metadata, "requires", lambda name: needs)
-    ok, found, fix = doctor._torchvision()
+    ok, found, fix = software.torchvision()
     assert ok is fine and "0.30.0" in found
     assert fine or "both together" in fix
 
@@ -132,8 +258,64 @@ def test_torchvision_missing(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    ok, _, fix = doctor._torchvision()
+    ok, _, fix = software.torchvision()
     assert ok is False and "pip install torchvision" in fix
+
+
+def test_one_environment(monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert software.packages()[0] is True
+
+
+def test_packages_of_another_installation_are_noticed(monkeypatch, tmp_path):
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").touch()
+    find = software.importlib.util.find_spec
+    stray = types.SimpleNamespace(origin=str(tmp_path / "numpy" / "__init__.py"))
+    monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: stray if name == "numpy" else find(name))
+    monkeypatch.setattr(software.site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(software.site, "getusersitepackages", lambda: str(tmp_path))
+    ok, found, fix = software.packages()
+    assert ok is None and found.startswith("numpy from") and "PYTHONNOUSERSITE" in fix
+
+
+def test_pythonpath_is_noted(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    ok, found, _ = software.packages()
+    assert ok is None and "PYTHONPATH" in found
+
+
+@pytest.mark.parametrize(
+    ("made", "hides"),
+    [
+        ("torch.py", True),
+        ("random.py", True),
+        ("torchcourse/__init__.py", True),
+        ("torchcourse/README.md", False),  # what `git clone` leaves: a folder, not a package
+        ("test.py", False),
+        ("my_torch.py", False),
+        ("torch.txt", False),
+    ],
+)
+def test_a_file_that_hides_a_module(tmp_path, monkeypatch, made, hides):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / made).parent.mkdir(exist_ok=True)
+    (tmp_path / made).touch()
+    ok, found, fix = software.names()
+    assert ok is (not hides)
+    assert not hides or (made.split("/")[0] in found and "Rename it" in fix)
+
+
+def test_the_package_itself_hides_nothing(monkeypatch):
+    monkeypatch.chdir(course.ROOT / "src")
+    assert software.names()[0] is True
+
+
+def test_another_encoding_is_noted(monkeypatch):
+    monkeypatch.setattr(software, "sys", types.SimpleNamespace(flags=types.SimpleNamespace(utf8_mode=0)))
+    monkeypatch.setattr(software.locale, "getencoding", lambda: "cp1252")
+    ok, found, fix = software.text_encoding()
+    assert ok is None and "cp1252" in found and "PYTHONUTF8" in fix
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -141,12 +323,12 @@ def test_torchvision_missing(monkeypatch):
 
 
 def test_cpu_build_without_gpu_is_fine(no_gpu):
-    ok, found, _ = doctor._device()
+    ok, found, _ = machine.accelerator()
     assert ok is True and "no accelerator" in found
 
 
 def test_cuda_build_without_gpu_is_fine_and_said_plainly(cuda_build):
-    ok, found, _ = doctor._device()
+    ok, found, _ = machine.accelerator()
     assert ok is True and "could use cuda" in found
 
 
@@ -156,23 +338,23 @@ def test_gpu_with_an_old_driver(cuda_build, monkeypatch):
         return False
 
     monkeypatch.setattr(torch.accelerator, "is_available", old_driver)
-    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: True)
+    monkeypatch.setattr(machine, "nvidia_gpus", lambda: True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the warning becomes part of the finding and does not appear twice
-        ok, found, fix = doctor._device()
+        ok, found, fix = machine.accelerator()
     assert ok is False and "too old" in found and "driver" in fix
 
 
 def test_gpus_hidden_on_purpose(cuda_build, monkeypatch):
-    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: True)
+    monkeypatch.setattr(machine, "nvidia_gpus", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    ok, found, _ = doctor._device()
+    ok, found, _ = machine.accelerator()
     assert ok is None and "CUDA_VISIBLE_DEVICES" in found
 
 
 def test_gpu_but_cpu_build(no_gpu, monkeypatch):
-    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: True)
-    ok, found, fix = doctor._device()
+    monkeypatch.setattr(machine, "nvidia_gpus", lambda: True)
+    ok, found, fix = machine.accelerator()
     assert ok is None and "CPU only" in found and "pip install" in fix
 
 
@@ -181,7 +363,7 @@ def pretended_gpu(cuda_build, monkeypatch):
     """An accelerator that is there; what it answers to the first operation is up to the test."""
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    monkeypatch.setattr(doctor.device, "describe", lambda device: "cuda (A Fine GPU)")
+    monkeypatch.setattr(machine.device, "describe", lambda device: "cuda (A Fine GPU)")
     ones = torch.ones
 
     def answers(with_what):
@@ -197,7 +379,7 @@ def pretended_gpu(cuda_build, monkeypatch):
 
 def test_a_gpu_that_computes(pretended_gpu):
     pretended_gpu(1)
-    assert doctor._device() == (True, "2 × cuda (A Fine GPU)", "")
+    assert machine.accelerator() == (True, "2 × cuda (A Fine GPU)", "")
 
 
 @pytest.mark.parametrize(
@@ -210,13 +392,13 @@ def test_a_gpu_that_computes(pretended_gpu):
 )
 def test_a_gpu_that_is_there_but_does_not_compute(pretended_gpu, message, word):
     pretended_gpu(RuntimeError(message))
-    ok, found, fix = doctor._device()
+    ok, found, fix = machine.accelerator()
     assert ok is False and message in found and word in fix
 
 
 def test_a_gpu_that_computes_wrongly(pretended_gpu):
     pretended_gpu(7)
-    ok, _, fix = doctor._device()
+    ok, _, fix = machine.accelerator()
     assert ok is False and fix
 
 
@@ -233,9 +415,9 @@ def test_a_gpu_that_computes_wrongly(pretended_gpu):
 )
 def test_threads(monkeypatch, threads, cores, quota, ok, word):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(doctor, "usable_cpus", lambda: cores)
-    monkeypatch.setattr(doctor, "cpu_quota", lambda: quota)
-    answer = doctor._threads()
+    monkeypatch.setattr(machine, "usable_cpus", lambda: cores)
+    monkeypatch.setattr(machine, "cpu_quota", lambda: quota)
+    answer = machine.threads()
     assert answer[0] is ok and word in answer[2]
 
 
@@ -244,18 +426,146 @@ def test_cpu_quota_is_the_tightest_on_the_way_up(tmp_path):
     job.mkdir(parents=True)
     own = tmp_path / "cgroup"
     own.write_text("1:cpu:/old\n0::/slurm/job\n")
-    assert doctor.cpu_quota(tmp_path, own) is None  # no limit anywhere
+    assert machine.cpu_quota(tmp_path, own) is None  # no limit anywhere
     (job / "cpu.max").write_text("max 100000\n")
-    assert doctor.cpu_quota(tmp_path, own) is None
+    assert machine.cpu_quota(tmp_path, own) is None
     (tmp_path / "slurm" / "cpu.max").write_text("250000 100000\n")
-    assert doctor.cpu_quota(tmp_path, own) == 2.5
+    assert machine.cpu_quota(tmp_path, own) == 2.5
     (job / "cpu.max").write_text("400000 100000\n")
-    assert doctor.cpu_quota(tmp_path, own) == 2.5
-    assert doctor.cpu_quota(tmp_path, tmp_path / "not there") is None
+    assert machine.cpu_quota(tmp_path, own) == 2.5
+    assert machine.cpu_quota(tmp_path, tmp_path / "not there") is None
+
+
+def test_limits_of_the_older_control_groups(tmp_path):
+    """Version 1 has a tree for each controller, and -1 or a huge number where there is no limit."""
+    own = tmp_path / "cgroup"
+    own.write_text("4:memory:/hub/ada\n1:cpu,cpuacct:/hub\n0::/\n")
+    memory, cpu = tmp_path / "memory" / "hub" / "ada", tmp_path / "cpu,cpuacct" / "hub"
+    memory.mkdir(parents=True)
+    cpu.mkdir(parents=True)
+    (cpu / "cpu.cfs_quota_us").write_text("-1\n")
+    (memory / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert machine.cpu_quota(tmp_path, own) is None and machine.memory_limit(tmp_path, own) is None
+    (cpu / "cpu.cfs_quota_us").write_text("150000\n")
+    (cpu / "cpu.cfs_period_us").write_text("100000\n")
+    (memory.parent / "memory.limit_in_bytes").write_text("2000000000\n")
+    assert machine.cpu_quota(tmp_path, own) == 1.5 and machine.memory_limit(tmp_path, own) == 2_000_000_000
+
+
+def test_memory_limit_of_a_container(tmp_path):
+    own = tmp_path / "cgroup"
+    own.write_text("0::/\n")
+    assert machine.memory_limit(tmp_path, own) is None
+    (tmp_path / "memory.max").write_text("4000000000\n")
+    assert machine.memory_limit(tmp_path, own) == 4_000_000_000
+
+
+@pytest.mark.parametrize(("free", "limit", "ok"), [(8e9, None, True), (1e9, None, None), (8e9, 2e9, None)])
+def test_memory(monkeypatch, free, limit, ok):
+    import psutil
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: types.SimpleNamespace(total=16e9, available=free))
+    monkeypatch.setattr(machine, "memory_limit", lambda: limit)
+    answer = machine.memory()
+    assert answer[0] is ok and "16 GB" in answer[1]
+
+
+def test_the_doctor_asks_for_as_much_memory_as_the_hungriest_chapter():
+    budgets = [limit["mib"] for c in course.chapters() for kind in c.budget.values() for limit in kind.values()]
+    assert max(budgets) * machine.MIB == machine.CHAPTERS_TAKE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/shm")
+@pytest.mark.parametrize(
+    ("mib", "ok", "word"), [(8, False, "num_workers=0"), (64, None, "--shm-size"), (4000, True, "")]
+)
+def test_shared_memory(monkeypatch, mib, ok, word):
+    space = types.SimpleNamespace(f_blocks=mib, f_bavail=mib, f_frsize=2**20)
+    monkeypatch.setattr(os, "statvfs", lambda path: space)
+    answer = machine.shared_memory(Path("/dev/shm"))
+    assert answer[0] is ok and word in answer[2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/shm")
+def test_no_shared_memory(tmp_path):
+    ok, _, fix = machine.shared_memory(tmp_path / "not there")
+    assert ok is False and "num_workers=0" in fix
+
+
+@pytest.mark.parametrize(
+    ("takes", "built", "gpu", "ok", "word"),
+    [
+        (None, "13.0", False, True, "none needed"),
+        (None, "13.0", True, False, "no driver"),
+        ((13, 2), "13.0", True, True, "takes CUDA up to 13.2"),
+        ((13, 0), "13.2", True, True, "built with CUDA 13.2"),  # newer code of one major version runs
+        ((12, 4), "13.0", True, False, "takes CUDA up to 12.4"),
+        ((12, 4), None, True, True, "takes CUDA up to 12.4"),
+    ],
+)
+def test_driver(monkeypatch, takes, built, gpu, ok, word):
+    monkeypatch.setattr(machine, "driver_cuda", lambda: takes)
+    monkeypatch.setattr(machine, "nvidia_gpus", lambda: gpu)
+    monkeypatch.setattr(torch.version, "cuda", built)
+    answer = machine.driver()
+    assert answer[0] is ok and word in answer[1]
+
+
+def test_the_driver_tells_its_cuda(monkeypatch):
+    def library(name):
+        def version(pointer):
+            pointer._obj.value = 12040
+            return 0
+
+        return types.SimpleNamespace(cuDriverGetVersion=version)
+
+    monkeypatch.setattr(machine.ctypes, "CDLL", library)
+    assert machine.driver_cuda() == (12, 4)
+
+
+def test_version_of_the_driver(tmp_path):
+    told = tmp_path / "version"
+    told.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\n")
+    assert machine.driver_version(told) == "580.95.05"
+    assert machine.driver_version(tmp_path / "not there") == ""
+
+
+def test_a_clock_that_stands_before_the_installation(monkeypatch):
+    monkeypatch.setattr(machine.time, "time", lambda: 1e9)  # 2001
+    ok, found, fix = machine.clock()
+    assert ok is False and "2001" in found and "before" in found and fix
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Data
+# Disk and data
+
+
+def test_folders_that_cannot_be_written_to(monkeypatch, tmp_path):
+    monkeypatch.setattr(storage, "places", lambda: {"working folder": tmp_path / "not there"})
+    ok, found, fix = storage.permission()
+    assert ok is False and "working folder" in found and fix
+
+
+def test_files_from_the_future(monkeypatch):
+    monkeypatch.setattr(storage.time, "time", lambda: time.mktime((2020, 1, 1, 0, 0, 0, 0, 1, 0)))
+    ok, found, _ = storage.permission()
+    assert ok is None and "in the future" in found
+
+
+def test_a_full_disk(monkeypatch):
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2e6))
+    ok, found, fix = storage.disk()
+    assert ok is False and "2 MB free" in found and "du -sh" in fix
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot reserve room on a disk")
+def test_a_quota_that_the_free_space_does_not_show(monkeypatch):
+    def exceeded(*where):
+        raise OSError(storage.errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "posix_fallocate", exceeded)
+    ok, found, _ = storage.disk()
+    assert ok is False and "home folder: Disk quota exceeded" in found
 
 
 @pytest.fixture
@@ -265,36 +575,36 @@ def root(tmp_path, monkeypatch) -> Path:
 
 
 def test_a_data_folder_that_does_not_exist_yet_will_be_made(root):
-    ok, found, _ = doctor._data_folder()
+    ok, found, _ = storage.data_folder()
     assert ok is True and "writable" in found and "$TORCHCOURSE_DATA" in found
     assert not root.exists(), "examining changes nothing"
 
 
 def test_little_room_on_the_disk(root, monkeypatch):
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2e8))
-    ok, _, fix = doctor._data_folder()
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2e8))
+    ok, _, fix = storage.data_folder()
     assert ok is None and "more room" in fix
 
 
 def test_read_only_folder(root, monkeypatch):
     root.mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    ok, found, fix = doctor._data_folder()
+    ok, found, fix = storage.data_folder()
     assert ok is None and "read-only" in found and "TORCHCOURSE_DATA" in fix
     for name in data.NAMES:  # complete: then nobody needs to write
         for split in data.SPLITS:
             (root / name).mkdir(exist_ok=True)
             (root / name / f"{split}.safetensors").touch()
-    assert doctor._data_folder()[0] is True
+    assert storage.data_folder()[0] is True
 
 
 def test_data_folder_is_a_file(root):
     root.write_text("not a folder")
-    assert doctor._data_folder()[0] is False
+    assert storage.data_folder()[0] is False
 
 
 def test_no_data_yet_is_a_note_with_the_command(root):
-    ok, found, fix = doctor._data_sets()
+    ok, found, fix = storage.data_sets()
     assert ok is None and "mnist" in found and "torchcourse data fetch mnist" in fix
 
 
@@ -302,17 +612,158 @@ def test_damaged_data_must_be_mended(root):
     (root / "mnist").mkdir(parents=True)
     for split in data.SPLITS:
         (root / "mnist" / f"{split}.safetensors").write_bytes(b"cut off")
-    ok, found, fix = doctor._data_sets()
+    ok, found, fix = storage.data_sets()
     assert ok is False and "mnist" in found and "torchcourse data fetch mnist" in fix
 
 
-def test_real_data_are_named(monkeypatch):
-    rows = [{"name": "mnist", "origin": "kit cache", "problem": None}] * 2
-    monkeypatch.setattr(data, "overview", lambda: rows)
-    assert doctor._data_sets() == (True, "real: mnist", "")
-    rows = [*rows, {"name": "cifar10", "origin": "drawn", "problem": None}]
-    ok, found, _ = doctor._data_sets()
-    assert ok is None and "not here yet: cifar10; real: mnist" in found
+@pytest.fixture
+def small_sets(root, monkeypatch):
+    """Data sets of a few images, with the checksums that go with them: returns the images and labels of each."""
+    generator = torch.Generator().manual_seed(0)
+    sets = {}
+    for name in data.NAMES:
+        what = data.catalog.SPECS[name]
+        monkeypatch.setitem(what.counts, "train", 6)
+        monkeypatch.setitem(what.counts, "test", 4)
+        for split in data.SPLITS:
+            count = what.counts[split]
+            images = torch.randint(0, 256, (count, *what.shape), dtype=torch.uint8, generator=generator)
+            sets[name, split] = {"images": images, "labels": torch.arange(count)}
+            sums = [storage.zlib.crc32(tensor.byte().numpy()) for tensor in sets[name, split].values()]
+            if name == "cifar10":
+                sums[0] = None
+            monkeypatch.setitem(storage.CHECKSUMS, (name, split), tuple(sums))
+
+    def save(*names):
+        for (name, split), tensors in sets.items():
+            if name in names:
+                (root / name).mkdir(parents=True, exist_ok=True)
+                save_file(tensors, root / name / f"{split}.safetensors")
+        return sets
+
+    return save
+
+
+def test_real_data_are_named(small_sets):
+    small_sets("mnist")
+    ok, found, _ = storage.data_sets()
+    assert ok is None and "not here yet: fashion_mnist, cifar10; real and whole: mnist" in found
+    small_sets(*data.NAMES)
+    assert storage.data_sets() == (True, "real and whole: mnist, fashion_mnist, cifar10", "")
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10"])
+@pytest.mark.parametrize("part", ["images", "labels"])
+def test_data_that_look_right_and_are_not(small_sets, name, part):
+    sets = small_sets(*data.NAMES)
+    sets[name, "test"][part][1] = 0  # an image or a label that was lost
+    small_sets(*data.NAMES)
+    ok, found, fix = storage.data_sets()
+    assert ok is False and f"{name}, test: {part}" in found and f"torchcourse data fetch {name} --force" in fix
+
+
+def test_the_real_sets_are_whole_where_they_are_here():
+    """The checksums in the package are those of the published files."""
+    ok, found, _ = storage.data_sets()
+    assert ok is not False, found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several processes
+
+
+class Failing(torch.utils.data.Dataset):
+    """A data set whose workers die, or hang."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return self.how()
+
+
+@pytest.mark.parametrize("how", [lambda: os._exit(1), lambda: time.sleep(60), lambda: 1 / 0])
+def test_workers_that_do_not_deliver(monkeypatch, how):
+    monkeypatch.setattr(processes, "Squares", lambda: Failing(how))
+    monkeypatch.setattr(processes, "WORKERS_LIMIT", 2)
+    finding = ask("workers", Examination(processes.workers, 30))
+    assert finding.ok is not True and finding.found
+
+
+@pytest.mark.parametrize(
+    ("problem", "word"),
+    [
+        ("DataLoader worker (pid 7) is killed by signal: Bus error. insufficient shared memory (shm).", "/dev/shm"),
+        ("Too many open files", "ulimit"),
+        ("DataLoader timed out after 15 seconds", "Restart"),
+        ("Caught RuntimeError in DataLoader worker process 0.\nTraceback:\n  ...\nNo space left on device", "/dev/shm"),
+    ],
+)
+def test_what_helps_workers(monkeypatch, problem, word):
+    def fails(*args, **options):
+        raise RuntimeError(problem)
+
+    monkeypatch.setattr(processes, "DataLoader", fails)
+    ok, found, fix = processes.workers()
+    assert ok is False and found.endswith(problem.splitlines()[-1]) and word in fix
+
+
+def test_a_machine_that_does_not_know_its_own_name(monkeypatch):
+    monkeypatch.delenv("PET_LOCAL_ADDR", raising=False)
+    monkeypatch.setattr(socket, "getfqdn", lambda: "nowhere.invalid")
+    ok, found, fix = processes.host_name()
+    assert ok is False and "own name" in found and "PET_LOCAL_ADDR=127.0.0.1" in fix
+    monkeypatch.setenv("PET_LOCAL_ADDR", "127.0.0.1")
+    assert processes.host_name()[0] is True
+
+
+def test_ports(tmp_path):
+    told = tmp_path / "range"
+    told.write_text("32768\t60999\n")
+    ok, found, _ = processes.ports(told)
+    assert ok is not False and "32768 to 60999" in found
+    told.write_text("40000\t40100\n")
+    assert processes.ports(told)[0] is None
+
+
+def test_the_port_of_torchrun_is_taken(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(processes, "PORT", server.getsockname()[1])
+        ok, found, fix = processes.ports()
+    assert ok is None and "taken" in found and "--standalone" in fix
+
+
+def test_nobody_may_listen(monkeypatch):
+    def refused(*args, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket, "create_server", refused)
+    ok, found, fix = processes.ports()
+    assert ok is False and "Permission denied" in found and fix
+
+
+def test_gloo_leaves_the_environment_as_it_was(monkeypatch):
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    assert processes.gloo()[0] is True
+    assert "GLOO_SOCKET_IFNAME" not in os.environ
+
+
+def test_gloo_on_an_interface_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth47")
+    ok, found, fix = processes.gloo()
+    assert ok is False and "eth47" in found and "Unset it" in fix
+
+
+def test_ranks_that_do_not_find_each_other(monkeypatch):
+    def lost():
+        raise RuntimeError("Connection refused\nand more lines")
+
+    monkeypatch.setattr(processes, "_exchange", lost)
+    ok, found, fix = processes.gloo()
+    assert ok is False and found.endswith("Connection refused") and "MASTER_ADDR=127.0.0.1" in fix
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -332,7 +783,7 @@ def kernelspec(monkeypatch):
 
 def test_kernel_is_this_environment(kernelspec):
     kernelspec(sys.executable)
-    assert doctor._kernel()[0] is True
+    assert software.kernel()[0] is True
 
 
 def test_kernel_is_another_environment(kernelspec, tmp_path):
@@ -340,22 +791,22 @@ def test_kernel_is_another_environment(kernelspec, tmp_path):
     other.parent.mkdir()
     other.symlink_to(sys.executable)  # another environment with the very same Python behind it
     kernelspec(str(other))
-    ok, found, fix = doctor._kernel()
+    ok, found, fix = software.kernel()
     assert ok is False and str(tmp_path) in found and "ipykernel install" in fix
 
 
 def test_jupyter_of_this_environment(kernelspec, monkeypatch):
     kernelspec("python")
     beside = os.path.join(os.path.dirname(sys.executable), "jupyter")
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: beside)
-    assert doctor._kernel()[0] is True
+    monkeypatch.setattr(software.shutil, "which", lambda name: beside)
+    assert software.kernel()[0] is True
 
 
 @pytest.mark.parametrize("jupyter", [None, "/somewhere/else/bin/jupyter"])
 def test_jupyter_of_another_environment_or_none(kernelspec, monkeypatch, jupyter):
     kernelspec("python")
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: jupyter)
-    ok, _, fix = doctor._kernel()
+    monkeypatch.setattr(software.shutil, "which", lambda name: jupyter)
+    ok, _, fix = software.kernel()
     assert ok is None and "python -m jupyterlab" in fix
 
 
@@ -366,13 +817,13 @@ def test_no_kernel_at_all(monkeypatch):
         raise specs.NoSuchKernel(name)
 
     monkeypatch.setattr(specs.KernelSpecManager, "get_kernel_spec", none)
-    ok, _, fix = doctor._kernel()
+    ok, _, fix = software.kernel()
     assert ok is False and "ipykernel" in fix
 
 
 def test_in_a_notebook_the_kernel_is_the_one_that_asks(monkeypatch):
-    monkeypatch.setattr(doctor, "in_notebook", lambda: True)
-    assert doctor._kernel()[0] is True
+    monkeypatch.setattr(software, "in_notebook", lambda: True)
+    assert software.kernel()[0] is True
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -381,6 +832,28 @@ def test_in_a_notebook_the_kernel_is_the_one_that_asks(monkeypatch):
 
 def test_paths_do_not_tell_who_you_are(root, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
-    assert doctor.shown(root) == "$TORCHCOURSE_DATA"
-    assert doctor.shown(Path("/home/ada/.cache/torchcourse")) == str(Path("~/.cache/torchcourse"))
-    assert doctor.shown(Path("/scratch/course")) == str(Path("/scratch/course"))
+    assert shown(root) == "$TORCHCOURSE_DATA"
+    assert shown(Path("/home/ada/.cache/torchcourse")) == str(Path("~/.cache/torchcourse"))
+    assert shown(Path("/scratch/course")) == str(Path("/scratch/course"))
+
+
+def test_reports_name_neither_user_nor_machine(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    monkeypatch.setattr(socket, "gethostname", lambda: "lab-pc-7")
+    told = "lab-pc-7: /home/ada/data and /scratch/ada/x, /home/adam, /other/home/ada stay"
+    assert without_machine(without_user(told)) == "HOST: ~/data and /scratch/$USER/x, /home/adam, /other/home/ada stay"
+
+
+def test_a_user_without_home_and_name_gets_a_report(monkeypatch):
+    def nobody():
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    assert ask("device", Examination(lambda: (True, "CPU", ""))).found == "CPU"
+
+
+def test_the_json_of_this_machine_names_neither_user_nor_machine(examined):
+    told = report.as_json(examined)
+    assert socket.gethostname() not in told or len(socket.gethostname()) < 3
+    assert str(Path.home()) + "/" not in told

@@ -16,7 +16,7 @@ from torchcourse.record import record
 SOURCE = ROOT / "src" / "torchcourse"
 # Each floor may import the ones below it, and its own.
 FLOORS = [
-    {"errors", "device", "timing", "trace", "simgpu"},
+    {"errors", "device", "place", "timing", "trace", "simgpu"},
     {
         "data",
         "models",

@@ -5,10 +5,11 @@ notebook that hangs, and to take a Ctrl-C.
 """
 
 import logging
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,19 +40,26 @@ class Execution:
     log: str = ""  # what the kernel wrote to its own terminal: the last words of a crash
 
 
-def execute(source: Path, target: Path, timeout: float, on_cell: Callable[[], None] = lambda: None) -> Execution:
+def execute(
+    source: Path,
+    target: Path,
+    timeout: float,
+    on_cell: Callable[[], None] = lambda: None,
+    python: Sequence[str] = (sys.executable,),
+) -> Execution:
     """Execute the notebook `source` in its own folder and write the result, outputs or error included, to `target`.
 
     timeout: seconds after which the kernel and its children are killed.
     on_cell: called (from another thread) after each code cell.
-    The kernel is the Python that runs this function, whatever kernel the notebook names.
+    python: the command that starts the kernel's Python, be it in another environment or in a sandbox. By default the
+        kernel is the Python that runs this function, whatever kernel the notebook names.
     Raises KeyboardInterrupt on Ctrl-C, after the kernel was stopped.
     """
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # the report says what went wrong, once
     target.parent.mkdir(parents=True, exist_ok=True)
     run = Execution()
-    with tempfile.TemporaryFile("w+") as log:
-        kernel = _Kernel(log)
+    with tempfile.TemporaryFile("w+") as log, tempfile.TemporaryDirectory(prefix="kernel-") as sockets:
+        kernel = _Kernel(log, python, sockets)
 
         def started(cell: dict, cell_index: int) -> None:
             run.cell = cell_index
@@ -98,18 +106,27 @@ class _Kernel:
     """The kernel process of one execution and the processes that it started."""
 
     log: IO[str]
+    python: Sequence[str]
+    sockets: str  # the folder in which a kernel in a sandbox listens
     process: psutil.Process | None = None
     children: set[psutil.Process] = field(default_factory=set)
 
     @property
     def manager(self) -> type[AsyncKernelManager]:
-        """A kernel manager for nbclient that starts this interpreter and tells us its process."""
+        """A kernel manager for nbclient that starts our interpreter and tells us its process."""
         kernel = self
+        spec = get_kernel_dict()
+        spec["argv"][:1] = self.python
 
         class Manager(AsyncKernelManager):
             # A notebook may name a kernel that exists on its author's machine only, and a "python3" in the user's
-            # Jupyter folder may belong to another environment. Ours is always the one that runs this program.
-            kernel_spec = KernelSpec(**get_kernel_dict())
+            # Jupyter folder may belong to another environment. Ours is always the one that was asked for.
+            kernel_spec = KernelSpec(**spec)
+
+            def __init__(self, **options: object) -> None:
+                if kernel.wrapped:  # a sandbox may have no network: files are sockets that lead into it all the same
+                    options |= {"transport": "ipc", "ip": f"{kernel.sockets}/socket"}
+                super().__init__(**options)
 
             async def start_kernel(self, **options: object) -> None:
                 # What a kernel says on its terminal is noise ("running over TCP"), until it crashes: keep it.
@@ -117,6 +134,11 @@ class _Kernel:
                 kernel.process = psutil.Process(self.provisioner.pid)
 
         return Manager
+
+    @property
+    def wrapped(self) -> bool:
+        """Whether another program starts the Python, and stays above it."""
+        return len(self.python) > 1
 
     def tree(self) -> list[psutil.Process]:
         """The kernel and all its living children."""
@@ -132,7 +154,7 @@ class _Kernel:
         tree = self.tree()
         for process in tree:
             with suppress(psutil.Error):  # it may end between two looks
-                held += process.memory_info().rss if len(tree) == 1 else _memory(process)
+                held += process.memory_info().rss if len(tree) == 1 + self.wrapped else _memory(process)
                 cpu_seconds += sum(process.cpu_times()[:4])  # user, system, and both of children that have ended
         return cpu_seconds, held / MIB
 

@@ -14,7 +14,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -231,10 +231,11 @@ def run_notebook(
     timeout: float | None = None,
     busy: bool = False,
     on_cell: Callable[[], None] = lambda: None,
+    python: Sequence[str] = (sys.executable,),
 ) -> Result:
     """Execute a notebook and judge it. The notebook with its outputs is written to `executed`.
 
-    budget, ranges, busy: as for `judge`. timeout: seconds; None asks `time_limit`.
+    budget, ranges, busy: as for `judge`. timeout: seconds; None asks `time_limit`. python: as for `execute`.
     Raises nothing but KeyboardInterrupt: whatever goes wrong stands in the result.
     """
     budget, ranges = budget or {}, ranges or {}
@@ -244,7 +245,7 @@ def run_notebook(
         return result
     executed.unlink(missing_ok=True)
     timeout = time_limit(budget, device, busy) if timeout is None else timeout
-    run = execute(source.resolve(), executed.resolve(), timeout, on_cell)
+    run = execute(source.resolve(), executed.resolve(), timeout, on_cell, python)
     result.seconds, result.cpu_seconds, result.mib = run.seconds, run.cpu_seconds, run.mib
     if not executed.exists():
         result.failures.append(f"could not be executed: {run.died}")

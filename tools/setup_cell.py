@@ -22,15 +22,17 @@ def missing(*packages):
     return [name for name, spec in specs.items() if not (spec and spec.origin)]  # a mere folder has no origin
 
 
-def install(*what):
-    pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *what], capture_output=True, text=True)
+def install(*packages, options=()):
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *packages]
+    pip = subprocess.run(command, capture_output=True, text=True)
     if site.ENABLE_USER_SITE and site.getusersitepackages() not in sys.path:
         sys.path.append(site.getusersitepackages())  # pip goes there where it may not write elsewhere
     if pip.returncode:
-        reason = next((line for line in pip.stderr.splitlines() if "ERROR" in line), pip.stderr.strip())
+        lines = [line.strip() for line in pip.stderr.splitlines() if line.strip()] or ["nothing"]
+        reason = next((line for line in lines if line.startswith(("ERROR", "fatal"))), lines[-1])
         raise SetupStopped(
-            f"Missing here: {what[-1]}. It could not be installed: is this machine offline? "
-            f"With a network, run `pip install {' '.join(what)}`, then this cell again. pip said: {reason}"
+            f"Missing here: {', '.join(packages)}. It could not be installed: is this machine offline? With a network, "
+            f"run `pip install {' '.join([*options, *packages])}`, then this cell again. pip said: {reason}"
         )
 
 
@@ -39,9 +41,9 @@ if missing("torch"):
 if missing("torchcourse"):  # perhaps this notebook lies in a copy of the course
     sys.path += [str(up / "src") for up in Path.cwd().resolve().parents if (up / "src" / "torchcourse").is_dir()]
 if missing("torchcourse"):
-    install("--no-deps", os.environ.get("TORCHCOURSE_SOURCE", "{source}"))
-for package in missing("matplotlib", "numpy", "safetensors", "cloudpickle", "psutil"):
-    install(package)
+    install(os.environ.get("TORCHCOURSE_SOURCE", "{source}"), options=["--no-deps"])
+if needed := missing("matplotlib", "numpy", "safetensors", "cloudpickle", "psutil"):
+    install(*needed)
 
 import torchcourse
 

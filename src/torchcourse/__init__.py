@@ -21,7 +21,8 @@ def setup(chapter: str) -> None:
     """Make a notebook of the course ready: called by its first cell.
 
     chapter: number and slug, for example "01_tensors"; `progress()` starts with its exercises.
-    Prints one line: what runs, where. Raises CourseError when the installed torch is too old.
+    Prints one line: what runs, where; and how to switch a GPU on where that takes a few clicks.
+    Raises CourseError when the installed torch is too old.
     """
     # "2.11.0+cpu" and "2.11.0a0+git" both begin with the two numbers that count.
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST_TORCH:
@@ -30,10 +31,12 @@ def setup(chapter: str) -> None:
             f"This course needs PyTorch {oldest} or newer and found {torch.__version__}. "
             "Run `pip install --upgrade torch torchvision`, then restart the kernel."
         )
-    from torchcourse import device, distributed, plots
+    from torchcourse import device, distributed, place, plots
     from torchcourse.checks import engine
 
     plots.use_style()
     distributed.register()  # %%torchrun
     engine.current_chapter = chapter
     print(f"torchcourse {__version__} · PyTorch {torch.__version__} · {device.describe()} · {os.cpu_count()} CPU cores")
+    if advice := place.gpu_advice():
+        print(advice)

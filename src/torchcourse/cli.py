@@ -22,7 +22,9 @@ def main(argv: list[str] | None = None) -> int:
     listing.set_defaults(run=_list)
 
     doctor = commands.add_parser("doctor", help="is this machine ready for the course?")
-    doctor.add_argument("--json", action="store_true", help="for programs")
+    form = doctor.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for programs, and for the instructor of a class")
+    form.add_argument("--pool", nargs="+", metavar="FILE", help="what --json wrote, of a whole class, as one table")
     doctor.set_defaults(run=_doctor)
 
     arguments = parser.parse_args(argv)
@@ -81,7 +83,7 @@ def _size(count: int) -> str:
 def _doctor(arguments: argparse.Namespace) -> int:
     from torchcourse import doctor
 
-    return int(doctor.main(json=arguments.json) or 0)
+    return doctor.pool(arguments.pool) if arguments.pool else doctor.main(json=arguments.json)
 
 
 if __name__ == "__main__":

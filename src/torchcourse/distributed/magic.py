@@ -176,8 +176,10 @@ class _Run:
         loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
         defaults = {
             "OMP_NUM_THREADS": str(max(1, cores // self.size)),  # all ranks on all cores would be in each other's way
-            # All ranks are on this machine: without this, gloo looks up the machine's name, which may not be known.
+            # All ranks are on this machine: without these, gloo looks up the machine's name, and torchrun has the
+            # ranks meet there. The name may not be known, and then they wait.
             "GLOO_SOCKET_IFNAME": loopback[0] if loopback else "",
+            "PET_LOCAL_ADDR": "127.0.0.1",
             # After a restart the ranks would read the addresses of the ones that died, and wait for them for ever.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }

@@ -1,0 +1,91 @@
+"""Is this machine ready for the course? One small function for each finding, and for each failure its fix.
+
+    torchcourse doctor                          in a terminal
+    torchcourse doctor --json > ada.json        for a forum, or for the instructor
+    torchcourse doctor --pool reports/*.json    the reports of a class in one table
+    doctor.show()                               in a notebook
+
+It takes two or three seconds, changes nothing, and names neither user nor machine. The JSON is one object: `format` (1;
+another number means another form), `torchcourse` (its version), `ready` (true or false), `seconds`, and `findings`, a
+list of objects in a fixed order with `name`, `ok` (true is fine, false must be mended, null is worth knowing), `found`,
+`fix` ("" where there is nothing to do) and `seconds`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from torchcourse.checks.show import in_notebook
+from torchcourse.doctor import machine, processes, report, software, storage
+from torchcourse.doctor.finding import Examination, Finding, ask
+
+__all__ = ["EXAMINATIONS", "Finding", "examine", "main", "pool", "show"]
+
+SLOW_DISK = "The disk answers slowly or not at all: copy the data to a local disk and set TORCHCOURSE_DATA to it."
+RESTART = "Restart the kernel or the terminal. If it hangs again, "
+
+# In the order of the report. Workers before gloo: they are forks, and better made before there are more threads.
+EXAMINATIONS: dict[str, Examination] = {
+    "Python": Examination(software.python),
+    "PyTorch": Examination(software.pytorch),
+    "torchvision": Examination(software.torchvision),
+    "packages": Examination(software.packages),
+    "file names": Examination(software.names),
+    "text encoding": Examination(software.text_encoding),
+    "notebook kernel": Examination(software.kernel),
+    "device": Examination(machine.accelerator, 20, "The driver hangs: restart the machine, or ask for another one."),
+    "driver": Examination(machine.driver, 10, "The driver hangs: restart the machine, or ask for another one."),
+    "threads": Examination(machine.threads),
+    "memory": Examination(machine.memory),
+    "shared memory": Examination(machine.shared_memory),
+    "clock": Examination(machine.clock),
+    "write permission": Examination(storage.permission, 5, "A network disk hangs: tell whoever keeps the machine."),
+    "disk": Examination(storage.disk, 5, "A network disk hangs: tell whoever keeps the machine."),
+    "data folder": Examination(storage.data_folder, 5, SLOW_DISK),
+    "data sets": Examination(storage.data_sets, 20, SLOW_DISK),
+    "DataLoader workers": Examination(
+        processes.workers, processes.WORKERS_LIMIT + 15, RESTART + "`num_workers=0` in every DataLoader."
+    ),
+    "host name": Examination(processes.host_name, 5, "Set PET_LOCAL_ADDR=127.0.0.1: looking up the name takes long."),
+    "ports": Examination(processes.ports),
+    "gloo": Examination(
+        processes.gloo, processes.RANKS_LIMIT + 5, RESTART + "set GLOO_SOCKET_IFNAME=lo and MASTER_ADDR=127.0.0.1."
+    ),
+}
+
+
+def examine() -> list[Finding]:
+    """All findings about this machine. Changes nothing and raises nothing; each examination has its limit of time."""
+    return [ask(name, examination) for name, examination in EXAMINATIONS.items()]
+
+
+def main(json: bool = False) -> int:
+    """Print the findings; the exit status is 1 if anything must be mended. json: print an object for programs."""
+    findings = examine()
+    _say(report.as_json(findings) if json else report.as_text(findings))
+    return int(not report.ready(findings))
+
+
+def pool(paths: list[str]) -> int:
+    """Print the reports of a class as one table; the exit status is 1 if any of them has something to be mended."""
+    reports = {Path(path).stem: report.read(Path(path)) for path in paths}
+    _say(report.pooled(reports))
+    return int(not all(report.ready(findings) for findings in reports.values()))
+
+
+def _say(text: str) -> None:
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no ✓ shall show the report all the same
+    print(text)
+
+
+def show() -> None:
+    """Show the findings under a notebook cell as a table, or print them."""
+    findings = examine()
+    if in_notebook():
+        from IPython.display import display
+
+        display({"text/html": report.as_html(findings), "text/plain": report.as_text(findings)}, raw=True)
+    else:
+        print(report.as_text(findings))

@@ -1,0 +1,169 @@
+"""Several processes on one machine: workers of a DataLoader, and ranks that meet on a port and exchange tensors."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+from torchcourse.doctor.finding import Answer
+
+WORKERS_LIMIT = 10  # seconds: where processes are not forked, each worker imports PyTorch first
+RANKS_LIMIT = 5  # seconds
+PORT = 29500  # where torchrun meets, unless told otherwise
+
+
+class Squares(Dataset):
+    """The smallest data set that shows whether workers deliver: item i is a tensor full of i²."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((1000,), index**2, device="cpu")
+
+
+def workers() -> Answer:
+    """Do two worker processes deliver the batches of a DataLoader?"""
+    problem, right = "", False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "more workers than cores": they shall only prove that they can
+            loader = DataLoader(Squares(), batch_size=2, num_workers=2, timeout=WORKERS_LIMIT)
+            right = sum(int(batch[:, 0].sum()) for batch in loader) == 140
+    except (RuntimeError, OSError) as error:
+        lines = str(error).strip().splitlines()
+        problem = lines[-1] if lines[0].startswith("Caught ") else lines[0]  # a worker's own traceback, or a sentence
+    if problem:
+        gc.collect()  # ends the workers, which hang on the error: now, and not in the middle of something else
+        return False, f"two workers failed: {problem}", _workers_fix(problem.lower())
+    fix = "" if right else "Restart the kernel."
+    return right, "two of them deliver" if right else "two of them deliver wrong values", fix
+
+
+def _workers_fix(problem: str) -> str:
+    if any(word in problem for word in ("bus error", "shm", "shared memory", "no space")):
+        return "`num_workers=0` in every DataLoader, or give the container a larger /dev/shm."
+    if "open files" in problem:
+        return "Raise the limit of open files with `ulimit -n 4096`, or `num_workers=0` in every DataLoader."
+    return "Restart the kernel. If it happens again, `num_workers=0` in every DataLoader."
+
+
+def host_name() -> Answer:
+    """Does this machine know its own name? torchrun tells its ranks to meet there."""
+    if os.environ.get("PET_LOCAL_ADDR"):  # torchrun --local-addr
+        return True, "PET_LOCAL_ADDR says where ranks meet", ""
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.create_server(("", 0), family=family, dualstack_ipv6=family == socket.AF_INET6) as server:
+        try:
+            socket.create_connection((socket.getfqdn(), server.getsockname()[1]), timeout=2).close()
+        except OSError as error:
+            found = f"this machine cannot be reached by its own name ({error.strerror or error})"
+            return False, found, "Set PET_LOCAL_ADDR=127.0.0.1, else torchrun waits for minutes; MASTER_ADDR likewise."
+    return True, "this machine reaches itself by name", ""
+
+
+def ports(told: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> Answer:
+    """Can a process listen on this machine, and are there ports enough?"""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=2).close()
+    except OSError as error:
+        fix = "Something forbids connections within this machine: a firewall, or a sandbox without loopback."
+        return False, f"nobody can listen on 127.0.0.1 ({error.strerror or error})", fix
+    found = "free ones can be had"
+    if told.is_file():
+        low, high = (int(word) for word in told.read_text().split())
+        found = f"free ones from {low} to {high}"
+        if high - low < 1000:
+            return None, f"{found}: few", "Many ranks may run out of them: tell whoever keeps this machine."
+    if not _free(PORT):
+        fix = "`torchrun --standalone` and `%%torchrun` choose a free one; else say `--master-port`."
+        return None, f"{found}; {PORT}, torchrun's own, is taken", fix
+    return True, found, ""
+
+
+def _free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def gloo() -> Answer:
+    """Do two ranks exchange a tensor? Each is a thread here, with a process group of its own."""
+    if not (dist.is_available() and dist.is_gloo_available()):
+        return None, "this PyTorch is built without it", "Chapter 06 needs another build of PyTorch, or Linux."
+    wish = os.environ.get("GLOO_SOCKET_IFNAME")
+    interfaces = [name for _, name in socket.if_nameindex()]
+    if wish and wish not in interfaces:
+        found = f"GLOO_SOCKET_IFNAME is {wish}, and there is no such interface"
+        return False, found, f"Unset it, or set it to one of: {', '.join(interfaces)}."
+    try:
+        with _loopback(interfaces):
+            sums = _exchange()
+    except (RuntimeError, OSError) as error:
+        problem = str(error).strip().splitlines()[0]
+        return False, f"two ranks could not exchange a tensor: {problem}", _gloo_fix(interfaces)
+    if sums != [3.0, 3.0]:
+        return False, f"two ranks added 1 and 2, and got {sums}", _gloo_fix(interfaces)
+    return True, "two ranks exchanged a tensor", ""
+
+
+def _gloo_fix(interfaces: list[str]) -> str:
+    return f"Set GLOO_SOCKET_IFNAME={_lo(interfaces) or 'lo'} and MASTER_ADDR=127.0.0.1, then restart the kernel."
+
+
+def _lo(interfaces: list[str]) -> str:
+    return next((name for name in interfaces if name in ("lo", "lo0")), "")
+
+
+@contextmanager
+def _loopback(interfaces: list[str]) -> Iterator[None]:
+    """As `%%torchrun` does: all ranks are on this machine, so take its loopback, unless the user chose another."""
+    before = os.environ.get("GLOO_SOCKET_IFNAME")
+    if not before and _lo(interfaces):
+        os.environ["GLOO_SOCKET_IFNAME"] = _lo(interfaces)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("GLOO_SOCKET_IFNAME", None)
+
+
+def _exchange() -> list[float]:
+    """What each of two ranks has after an all-reduce of 1 and 2. Raises what a rank raised."""
+    limit = timedelta(seconds=RANKS_LIMIT)
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=limit)
+    results: list[float | BaseException] = [0.0, 0.0]
+
+    def rank(number: int) -> None:
+        try:
+            store = dist.TCPStore("127.0.0.1", server.port, is_master=False, timeout=limit)
+            group = dist.ProcessGroupGloo(store, number, 2, limit)
+            value = torch.full((1,), number + 1.0, device="cpu")
+            group.allreduce([value]).wait()
+            results[number] = value.item()
+        except Exception as error:
+            results[number] = error
+
+    ranks = [threading.Thread(target=rank, args=(number,), daemon=True) for number in range(2)]
+    for thread in ranks:
+        thread.start()
+    for thread in ranks:
+        thread.join()
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
