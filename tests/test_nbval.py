@@ -1,7 +1,8 @@
 """Outputs that must not change do not: nbval runs the notebooks that carry cells tagged `nbval-check-output`.
 
 nbval makes a test of each cell, and the cells of one notebook must stay together and in order. So each notebook gets
-a pytest of its own, which also keeps them one by one for `--dist loadgroup`.
+a pytest of its own, which also keeps them one by one for `--dist loadgroup`. A notebook is executed as far as its last
+tagged cell: behind it nbval has nothing to compare, and tests/test_notebooks.py executes every notebook to its end.
 """
 
 import json
@@ -17,12 +18,21 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from tools import course
 
 
-def is_tagged(notebook: Path) -> bool:
-    """True if nbval has an output to compare in the notebook."""
+def tagged(notebook: Path) -> list[int]:
+    """The positions of the cells whose outputs nbval compares."""
     if not notebook.exists():  # tests/test_notebooks.py says so
-        return False
+        return []
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return any("nbval-check-output" in cell["metadata"].get("tags", []) for cell in cells)
+    return [i for i, cell in enumerate(cells) if "nbval-check-output" in cell["metadata"].get("tags", [])]
+
+
+def up_to_the_last_tag(notebook: Path, folder: Path) -> Path:
+    """A copy of the notebook that ends with its last tagged cell."""
+    shortened = nbformat.read(notebook, as_version=4)
+    shortened.cells = shortened.cells[: tagged(notebook)[-1] + 1]
+    path = folder / notebook.name
+    nbformat.write(shortened, path)
+    return path
 
 
 def nbval(notebook: Path) -> subprocess.CompletedProcess:
@@ -46,14 +56,14 @@ TAGGED = [
     pytest.param(path, id=f"{kind}-{chapter.name}", marks=pytest.mark.xdist_group(f"nbval-{kind}-{chapter.name}"))
     for chapter in course.chapters()
     for kind, folder in course.KINDS.items()
-    if is_tagged(path := course.ROOT / folder / f"{chapter.name}.ipynb")
+    if tagged(path := course.ROOT / folder / f"{chapter.name}.ipynb")
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", TAGGED)
-def test_tagged_outputs_are_what_the_notebook_shows(notebook):
-    done = nbval(notebook)
+def test_tagged_outputs_are_what_the_notebook_shows(notebook, tmp_path):
+    done = nbval(up_to_the_last_tag(notebook, tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -71,6 +81,6 @@ def test_a_changed_output_is_noticed(tmp_path, shown, words):
     ]
     path = tmp_path / "small.ipynb"
     nbformat.write(new_notebook(cells=cells), path)
-    assert is_tagged(path)
+    assert tagged(path) == [1]
     done = nbval(path)
     assert done.returncode == ("failed" in words) and words in done.stdout, done.stdout + done.stderr

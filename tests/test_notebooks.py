@@ -1,6 +1,7 @@
-"""Every notebook from start to end, through the code behind `make run`; labs as a student opens them.
+"""Every lecture and solution from start to end, through the code behind `make run`; labs with all answers in them.
 
-Each notebook is an xdist group of its own: with `--dist loadgroup` the workers share them out one by one.
+Lectures on drawn images and untouched labs are executed by tests/test_colab.py. Each notebook is an xdist group of its
+own: with `--dist loadgroup` the workers share them out one by one.
 """
 
 import os
@@ -38,11 +39,11 @@ def one_thread_each(monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def judged(chapter: course.Chapter, kind: str, device: str, folder: Path) -> run.Result:
-    """Execute a lecture or a solution where it stands, and compare it with its budget and ranges."""
-    return run.run_notebook(
-        course.ROOT / course.KINDS[kind] / f"{chapter.name}.ipynb",
-        folder / "executed.ipynb",
+def judged(notebook: Path, chapter: course.Chapter, kind: str, device: str, executed: Path) -> run.Result:
+    """Execute a notebook, and compare it with the budget and the ranges of the chapter's lecture or solution."""
+    result = run.run_notebook(
+        notebook,
+        executed,
         chapter.name,
         kind,
         device,
@@ -50,6 +51,8 @@ def judged(chapter: course.Chapter, kind: str, device: str, folder: Path) -> run
         chapter.ranges.get(kind),
         busy=BUSY,
     )
+    assert not result.failures, "\n" + report.table([result])
+    return result
 
 
 @pytest.mark.slow
@@ -59,35 +62,17 @@ def test_runs_inside_its_budget_and_its_ranges(chapter, kind, device, tmp_path):
 
     On a shared machine processor time is judged instead of wall time; see `tools.run.judge`.
     """
-    result = judged(chapter, kind, device, tmp_path)
-    assert not result.failures, "\n" + report.table([result])
+    notebook = course.ROOT / course.KINDS[kind] / f"{chapter.name}.ipynb"
+    judged(notebook, chapter, kind, device, tmp_path / "executed.ipynb")
 
 
-def loads_data(chapter: course.Chapter, kind: str) -> bool:
-    master = course.ROOT / course.KINDS[kind] / f"{chapter.name}.md"
-    return master.exists() and "data.load(" in master.read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("chapter", "kind"), [row for row in notebooks("lecture", "solution") if loads_data(*row.values)]
-)
-def test_runs_without_data_and_network_on_drawn_images(chapter, kind, device, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
-    result = judged(chapter, kind, device, tmp_path)
-    assert not result.failures, "\n" + report.table([result])
-    assert result.origin == "drawn"
-
-
-def alone(chapter: course.Chapter, folder: Path, answers: bool = False) -> Path:
-    """The lab in a folder with nothing else, as on Colab; with the answers of the solution if asked."""
+def alone_with_answers(chapter: course.Chapter, folder: Path) -> Path:
+    """The lab with the answers of the solution, in a folder with nothing else."""
     lab = nbformat.read(course.ROOT / "labs" / f"{chapter.name}.ipynb", as_version=4)
-    if answers:
-        solution = nbformat.read(course.ROOT / "solutions" / f"{chapter.name}.ipynb", as_version=4)
-        sources = {cell.id: cell.source for cell in solution.cells if cell.id.startswith("answer-")}
-        for cell in lab.cells:
-            cell.source = sources.get(cell.id, cell.source)
+    solution = nbformat.read(course.ROOT / "solutions" / f"{chapter.name}.ipynb", as_version=4)
+    sources = {cell.id: cell.source for cell in solution.cells if cell.id.startswith("answer-")}
+    for cell in lab.cells:
+        cell.source = sources.get(cell.id, cell.source)
     path = folder / "alone" / f"{chapter.name}.ipynb"
     path.parent.mkdir()
     nbformat.write(lab, path)
@@ -102,24 +87,16 @@ def exercises(notebook: nbformat.NotebookNode) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("chapter", "kind"), notebooks("lab"))
-def test_an_untouched_lab_runs_and_says_not_attempted(chapter, kind, device, tmp_path):
+def test_a_lab_with_the_answers_turns_green_without_data_and_network(chapter, kind, device, tmp_path, monkeypatch):
+    """What the solution does with real data in its place, the lab does alone on drawn images."""
+    monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
     executed = tmp_path / "executed.ipynb"
-    result = run.run_notebook(alone(chapter, tmp_path), executed, chapter.name, kind, device, busy=BUSY)
-    assert not result.failures, "\n" + report.table([result])
+    lab = alone_with_answers(chapter, tmp_path)
+    result = judged(lab, chapter, "solution", device, executed)
+    loads_data = "data.load(" in lab.read_text(encoding="utf-8")
+    assert result.origin == ("drawn" if loads_data else "real")
 
     notebook = nbformat.read(executed, as_version=4)
     assert exercises(notebook), "a lab without exercises"
-    assert run.outcomes(notebook) == dict.fromkeys(exercises(notebook), "not attempted")
-    assert "Traceback (most recent call last)" not in str([cell.get("outputs") for cell in notebook.cells])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("chapter", "kind"), notebooks("lab"))
-def test_a_lab_with_the_answers_turns_green(chapter, kind, device, tmp_path):
-    executed = tmp_path / "executed.ipynb"
-    lab = alone(chapter, tmp_path, answers=True)
-    result = run.run_notebook(lab, executed, chapter.name, kind, device, busy=BUSY)
-    assert not result.failures, "\n" + report.table([result])
-
-    notebook = nbformat.read(executed, as_version=4)
     assert run.outcomes(notebook) == dict.fromkeys(exercises(notebook), "correct")

@@ -1,6 +1,5 @@
 """The tree that students get, and grading by nbgrader."""
 
-import json
 import os
 import subprocess
 import sys
@@ -47,19 +46,18 @@ def test_release_replaces_only_what_it_made(tree, tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_nbgrader_releases_and_grades_the_labs(tmp_path):
-    """The way of an assignment: instructor's notebook, release, two submissions, grades. Done with the first lab."""
+def test_nbgraders_own_commands_work_with_the_solutions(tmp_path):
+    """The way of an assignment without `make grade`: instructor's notebook, release, a submission, grades."""
     name = CHAPTERS[0].name
     solution = nbformat.read(course.ROOT / "solutions" / f"{name}.ipynb", as_version=4)
-    blank = nbformat.read(course.ROOT / "labs" / f"{name}.ipynb", as_version=4)
-    answers = {cell.id: cell.source for cell in solution.cells if cell.id.startswith("answer-")}
-    full = json.loads(json.dumps(blank))
-    for cell in full["cells"]:
-        cell["source"] = answers.get(cell["id"], cell["source"])
+    submission = nbformat.read(course.ROOT / "labs" / f"{name}.ipynb", as_version=4)
+    first, *_ = (cell for cell in solution.cells if cell.id.startswith("answer-"))
+    for cell in submission.cells:
+        cell.source = first.source if cell.id == first.id else cell.source
 
     def put(folder, notebook):
         (tmp_path / folder).mkdir(parents=True)
-        nbformat.write(nbformat.from_dict(notebook), tmp_path / folder / f"{name}.ipynb")
+        nbformat.write(notebook, tmp_path / folder / f"{name}.ipynb")
 
     def nbgrader(*words):
         command = [sys.executable, "-m", "nbgrader", *words]
@@ -73,13 +71,12 @@ def test_nbgrader_releases_and_grades_the_labs(tmp_path):
     put(f"source/{name}", solution)
     nbgrader("generate_assignment", name, "--create")
     assert "BEGIN SOLUTION" not in (tmp_path / "release" / name / f"{name}.ipynb").read_text()
-    put(f"submitted/full/{name}", full)
-    put(f"submitted/blank/{name}", blank)
+    put(f"submitted/ada/{name}", submission)
     nbgrader("autograde", name)
 
     from nbgrader.api import Gradebook
 
     with Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
-        scores = {who: book.find_submission(name, who) for who in ("full", "blank")}
-        assert scores["full"].score == scores["full"].max_score > 0
-        assert scores["blank"].score == 0
+        graded = book.find_submission(name, "ada")
+        points = {grade.name: grade.score for grade in graded.notebooks[0].grades}
+        assert points[first.id.replace("answer", "check")] == graded.score and 0 < graded.score < graded.max_score
