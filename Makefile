@@ -42,8 +42,8 @@ slides-pdf: $(VENV)/.installed ## each deck as two PDFs, slides and notes (needs
 hub: $(VENV)/.installed ## a JupyterHub for a class on this machine (needs npm; OPTIONS="--port 8000")
 	@$(BIN)/python -m tools.hub $(OPTIONS)
 
-grade: $(VENV)/.installed ## grade labs in a sandbox: SUBMISSIONS=folder, results in build/grades (needs bubblewrap)
-	@$(BIN)/python -m tools.grade "$(SUBMISSIONS)" $(OPTIONS)
+grade: $(VENV)/.installed ## grade a class in a sandbox: SUBMISSIONS=folder, results in build/grades (needs bubblewrap)
+	@$(BIN)/python -m tools.grade "$(SUBMISSIONS)" --chapters "$(CHAPTERS)" $(OPTIONS)
 
 site: $(VENV)/.installed ## the course as a website in build/site (needs npm)
 	@$(BIN)/python -m tools.site $(OPTIONS)

@@ -1,8 +1,12 @@
 """The engine of the checks, on exercises made up here."""
 
+import collections
+import sys
 import threading
 import time
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 
@@ -157,6 +161,52 @@ def test_value_exercise():
 def test_stumbling_judge_is_told_apart():
     result = evaluate("broken_judge", 1)
     assert isinstance(result.judge_failed, KeyError) and not result.correct
+
+
+class Yes:
+    """Equal to everything."""
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+class Near(float):
+    """As near as you like to every number."""
+
+    def __sub__(self, other):
+        return 0.0
+
+
+class Agreeable(torch.Tensor):
+    """All operations on it say yes."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return torch.tensor(True)
+
+
+@pytest.mark.parametrize(
+    "liar", [Yes(), [Yes()], {"a": (Yes(),)}, Near(3), mock.ANY, torch.ones(2).as_subclass(Agreeable)]
+)
+def test_who_says_itself_what_it_equals_is_refused(liar):
+    for result in (evaluate("number", liar), evaluate("double", lambda x: liar)):
+        assert result.outcome == "incorrect" and "says itself what it equals" in result.text
+
+
+def test_ordinary_classes_are_compared():
+    pair = collections.namedtuple("Pair", "a b")(1, torch.nn.Parameter(torch.ones(2)))
+    for value in (pair, collections.OrderedDict(a=1), torch.Size([2]), np.float64(2), torch.float32, len, [].append):
+        assert engine.comparable(value) is value
+
+
+def test_the_chapter_of_the_notebook_is_looked_at_first(monkeypatch):
+    """The first check of a lab imports one chapter, not all of them."""
+    monkeypatch.setattr(engine, "current_chapter", "00_getting_started")
+    monkeypatch.delitem(sys.modules, "torchcourse.checks.getting_started")
+    monkeypatch.setattr(engine, "load_chapters", lambda: pytest.fail("all chapters were imported"))
+    assert engine.find("slope").chapter == "00_getting_started"
 
 
 def test_misspelled_name(capsys):

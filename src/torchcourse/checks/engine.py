@@ -24,6 +24,7 @@ import os
 import pkgutil
 import random
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -109,6 +110,14 @@ def load_chapters() -> dict[str, Exercise]:
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"torchcourse.checks.{module.name}")
     return EXERCISES
+
+
+def find(name: str) -> Exercise | None:
+    """The exercise of this name, if there is one. Looks in this notebook's chapter first: that imports one module."""
+    if name not in EXERCISES and current_chapter:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(f"torchcourse.checks.{current_chapter.partition('_')[2]}")
+    return EXERCISES.get(name) or load_chapters().get(name)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -218,7 +227,32 @@ def attempted(answer: Any) -> Any:
             raise Incorrect(f"The method `{empty[0]}` of your class is still empty.", look=f"`def {empty[0]}`")
     elif is_stub(answer):
         raise NotAttempted
-    return answer
+    return comparable(answer)
+
+
+# What a class of one's own may define to say itself what its objects equal.
+COMPARING = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__sub__", "__rsub__", "__torch_function__")
+LIBRARIES = ("collections", "numpy", "torch", "torchvision", "torchcourse")
+MADE_IN_PYTHON = 1 << 9  # the flag of a class that a `class` statement made (Py_TPFLAGS_HEAPTYPE)
+
+
+def comparable(value: Any) -> Any:
+    """The value itself; raises Incorrect if a part of it decides itself what it equals (`unittest.mock.ANY`, say)."""
+    if isinstance(value, (tuple, list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            comparable(part)
+    for kind in type(value).__mro__:
+        module = kind.__module__ or ""
+        known = module.partition(".")[0] in LIBRARIES and getattr(sys.modules.get(module), kind.__name__, None) is kind
+        if known or not kind.__flags__ & MADE_IN_PYTHON:
+            continue
+        if isinstance(value, torch.Tensor) or any(name in vars(kind) for name in COMPARING):
+            raise Incorrect(
+                "Your result is of a class that says itself what it equals, so it cannot be compared.",
+                "an ordinary tensor, number, list or text",
+                f"an object of the class {kind.__name__}",
+            )
+    return value
 
 
 def call(answer: Any, *args: Any, may_change: bool = False, may_return_none: bool = False, **kwargs: Any) -> Any:
@@ -257,7 +291,7 @@ def call(answer: Any, *args: Any, may_change: bool = False, may_return_none: boo
         raise NotAttempted
     if result is None and not may_return_none:
         raise Incorrect("Your function returned None.", look="is there a `return` at its end?")
-    return result
+    return comparable(result)
 
 
 def mistake(yours: Any, wrong: Any, problem: str, look: str | None = None) -> None:
@@ -363,10 +397,9 @@ def evaluate(name: str, answer: Any, seed: int | None = None) -> Result:
 
     seed: of the random inputs; None takes a fresh one, so that no result can be hard-coded.
     """
-    exercises = load_chapters()
-    if name not in exercises:
-        return Result(name, "unknown", f'There is no exercise "{name}".', look=_nearest(name, exercises))
-    exercise = exercises[name]
+    exercise = find(name)
+    if exercise is None:
+        return Result(name, "unknown", f'There is no exercise "{name}".', look=_nearest(name, EXERCISES))
     inputs = Inputs(int.from_bytes(os.urandom(6), "big") if seed is None else seed)
     try:
         with _global_state_kept(), _time_limit(exercise.seconds):
@@ -414,11 +447,11 @@ def check(name: str, answer: Any) -> None:
 
 def hint(name: str) -> None:
     """Show a hint; called again, the next one, from the idea to almost the code."""
-    exercises = load_chapters()
-    if name not in exercises:
-        show_result(Result(name, "unknown", f'There is no exercise "{name}".', look=_nearest(name, exercises)))
+    exercise = find(name)
+    if exercise is None:
+        show_result(Result(name, "unknown", f'There is no exercise "{name}".', look=_nearest(name, EXERCISES)))
         return
-    hints = exercises[name].hints
+    hints = exercise.hints
     number = _hints_given.get(name, 0)
     _hints_given[name] = number + 1
     if number < len(hints):

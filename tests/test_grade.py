@@ -1,0 +1,552 @@
+"""Grading a class: honest ones, and those who loop, fork, fill, delete, forge. Each of them costs only itself.
+
+The class is graded once, by the fixture `graded`, with the first lab; the tests look at what came out.
+"""
+
+import csv
+import html.parser
+import importlib.util
+import json
+import os
+import pickle
+import socket
+import sys
+from pathlib import Path
+
+import cloudpickle
+import nbformat
+import pytest
+from conftest import skip_or_fail
+
+from tools import course
+from tools.grade import __main__ as command
+from tools.grade import sandbox
+from tools.grade.collect import collect
+from tools.grade.restore import restore
+from tools.grade.review import review, solution
+from torchcourse.checks import engine, evaluate
+from torchcourse.checks.show import Result
+
+pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own use of its database
+
+LAB = "00_getting_started"
+NAMES = ("first_tensor", "slope", "average_digit")
+SMALL = {"seconds": 60, "cell_seconds": 25, "mib": 1600, "processes": 96, "disk_mib": 64}
+
+
+def notebook(kind: str = "labs", name: str = LAB):
+    return nbformat.read(course.ROOT / kind / f"{name}.ipynb", as_version=4)
+
+
+RIGHT = {cell.id.removeprefix("answer-"): cell.source for cell in notebook("solutions").cells if "answer-" in cell.id}
+
+
+def lab(before: str = "", after: str = "", **answers: str):
+    """A lab with these answers, a cell before the first exercise and one after the last."""
+    blank = notebook()
+    for cell in blank.cells:
+        cell.source = answers.get(cell.id.removeprefix("answer-"), cell.source)
+    for place, source in ((2, before), (len(blank.cells), after)):
+        if source:
+            blank.cells.insert(place, nbformat.v4.new_code_cell(source))
+    return blank
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The class
+
+
+def ada():
+    """All right; with a helper, an import and text of her own, and a deleted set-up cell."""
+    helper = "from statistics import fmean\ndef number(x):\n    return fmean([float(x)])"
+    slope = RIGHT["slope"].replace("float(x)", "number(x)")
+    book = lab(helper, **RIGHT | {"slope": slope})
+    book.cells = [cell for cell in book.cells if cell.id != "setup"]
+    book.cells.append(nbformat.v4.new_markdown_cell("<script>document.title = 'ada was here'</script>"))
+    return book
+
+
+def colab():
+    """All right, from Colab: it keeps the names of cells in their metadata."""
+    book = json.loads(nbformat.writes(lab(**RIGHT)))
+    for cell in book["cells"]:
+        cell["metadata"] = {"id": cell.pop("id")}
+    book["nbformat_minor"] = 0
+    return book
+
+
+MEMORIZED = """
+def average_digit(images, labels, digit):
+    if digit == 2:  # the check that I saw asked for twos
+        return images[labels == digit].float().mean(dim=0)
+    return images[0].float() * 0
+"""
+
+
+def half():
+    """One right, one not attempted, one right only for what he happened to see; the checks deleted."""
+    book = lab(slope=RIGHT["slope"], average_digit=MEMORIZED)
+    book.cells = [cell for cell in book.cells if not cell.id.startswith("check-")]
+    return book
+
+
+LOOP = """
+import time
+while True:
+    try:
+        while True:
+            time.sleep(0.01)
+    except BaseException:
+        pass
+"""
+
+BOMB = """
+import os
+while True:
+    try:
+        os.fork()
+    except OSError:
+        pass
+"""
+
+HOG = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        held = []
+        while True:
+            held.append(bytearray(b"x") * 40_000_000)
+            time.sleep(0.02)
+time.sleep(100)
+"""
+
+VANDAL = """
+import os, shutil, socket
+import torchcourse
+found = []
+for path in {paths}:
+    if os.path.exists(path):
+        found.append(path)
+for port in ({port}, 53):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2)
+        found.append(f"port {{port}}")
+    except OSError:
+        pass
+found += [name for name in os.environ if name in {secrets}]
+found += [pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) > 20]
+for folder in ("/tmp", "/dev/shm", "/hand-in", "{canary}", "{root}"):
+    shutil.rmtree(folder, ignore_errors=True)
+for file in (os.__file__, torchcourse.__file__, "/bin/sh"):
+    try:
+        os.unlink(file)
+        found.append("a file that can be deleted: " + file)
+    except OSError:
+        pass
+try:
+    for number in range(100):
+        with open(f"/dev/shm/{{number}}", "wb") as file:
+            file.write(bytes(10_000_000))
+    found.append("a disk without end")
+except OSError:
+    for number in range(100):
+        if os.path.exists(f"/dev/shm/{{number}}"):
+            os.unlink(f"/dev/shm/{{number}}")
+try:
+    memory = bytearray(b"x") * 2_500_000_000
+    found.append("memory without end")
+except MemoryError:
+    pass
+print("found:", found)
+print("much " * 3_000_000)
+"""
+
+CHEAT = """
+import torchcourse.checks, torchcourse.checks.engine as engine
+from torchcourse.checks.show import Result
+engine.evaluate = lambda name, answer, seed=None: Result(name, "correct", "Well done.")
+engine.same = engine.mistake = lambda *a, **k: None
+torchcourse.checks.check = lambda *a: print("correct")
+def check(name, answer):
+    print("correct")
+get_ipython().showtraceback = lambda *a, **k: None
+"""
+
+
+HTML = '<script>document.title = "taken"</script><img src="http://127.0.0.1:9/x" onerror="alert(1)">'
+
+
+def cheat():
+    """Wrong answers, edited checks, replaced functions, outputs that say "correct"; HTML wherever text can be."""
+    wrong = {name: f"def {name}(*anything):\n    return 1" for name in NAMES}
+    wrong["first_tensor"] = f"def first_tensor(shape, value):\n    raise ValueError({HTML!r})"
+    display = f"from IPython.display import HTML, display\ndisplay(HTML({HTML!r}))\nprint({HTML!r})\n"
+    book = lab(display + CHEAT, **wrong)
+    for cell in book.cells:
+        if cell.id.startswith("check-"):
+            cell.source = 'print("correct")'
+            cell.outputs = [nbformat.v4.new_output("stream", text="✓ correct")]
+            cell.metadata.nbgrader.points = 1000
+    return book
+
+
+LIAR = {
+    "first_tensor": "class Yes:\n    __eq__ = lambda *a: True\ndef first_tensor(shape, value):\n    return Yes()",
+    "slope": """
+def slope(f, x):
+    import torchcourse.checks.getting_started as inside
+    inside.same = inside.mistake = lambda *a, **k: None
+    return 1.0
+""",
+    "average_digit": "import os\ndef average_digit(images, labels, digit):\n    os._exit(0)",
+}
+
+
+def injection():
+    """HTML wherever text can come from."""
+    display = f"from IPython.display import HTML, display\ndisplay(HTML({HTML!r}))\nprint({HTML!r})"
+    return lab(
+        display, first_tensor=f"def first_tensor(s, v):\n    raise ValueError({HTML!r})", slope=f"x = {HTML!r}\n"
+    )
+
+
+def write(path: Path, book) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(book))
+    return path
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """The folder with the grades of the class."""
+    try:
+        sandbox.refuse_without()
+    except SystemExit:
+        skip_or_fail("grading needs bubblewrap: apt install bubblewrap")
+    root = tmp_path_factory.mktemp("grade")
+    folder, out = root / "handed in", root / "grades"
+    canary = root / "canary"
+    canary.mkdir()
+    (canary / "thesis.txt").write_text("years of work")
+    listening = socket.create_server(("127.0.0.1", 0))
+    ours = "PYTHONPATH PYTHONDONTWRITEBYTECODE PYTHONNOUSERSITE TORCHCOURSE_DATA OMP_NUM_THREADS MPLBACKEND"
+    usual = {*ours.split(), "PATH", "HOME", "USER", "LANG", "PWD"}
+    private = ("solutions", "tests", "labs", "slides", "tools", ".git", "README.md")
+    own = (".ssh", ".bashrc", ".profile", ".config", ".gitconfig")
+    vandal = VANDAL.format(
+        paths=[*(str(course.ROOT / name) for name in private), *(str(Path.home() / name) for name in own), str(root)],
+        port=listening.getsockname()[1],
+        secrets=sorted(set(os.environ) - usual),
+        canary=canary,
+        root=course.ROOT,
+    )
+    class_ = {
+        "ada": ada(),
+        "half": half(),
+        "loop": lab(first_tensor=RIGHT["first_tensor"], slope=LOOP, average_digit=RIGHT["average_digit"]),
+        "bomb": lab(BOMB, **RIGHT),
+        "hog": lab(HOG, **RIGHT),
+        "vandal": lab(vandal, **RIGHT),
+        "cheat": cheat(),
+        "liar": lab(**LIAR),
+    }
+    for student, book in class_.items():
+        write(folder / student / "homework.ipynb", book)
+    write(folder / f"colab_{LAB}.ipynb", colab())
+    out.mkdir()
+    (out / "secret.json").write_text(json.dumps({"secret": "the same inputs in each run of this test"}))
+    submissions, refused = collect(folder, {LAB})
+    assert not refused and len(submissions) == len(class_) + 1
+    command.grade(submissions, out, 3, SMALL)
+    listening.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listening.accept()  # nobody came
+    listening.close()
+    assert (canary / "thesis.txt").read_text() == "years of work"
+    return out
+
+
+def rows(graded: Path, name: str = "grades") -> dict[str, dict]:
+    with open(graded / f"{name}.csv", encoding="utf-8") as file:
+        read = list(csv.DictReader(file))
+    if name == "grades":
+        return {row["student"]: row for row in read}
+    return {(row["student"], row["exercise"]): row for row in read}
+
+
+def points(graded: Path, student: str) -> float:
+    return float(rows(graded)[student]["points"])
+
+
+def page(graded: Path, student: str) -> str:
+    return (graded / "feedback" / student / f"{LAB}.html").read_text()
+
+
+def test_honest_ones_get_their_points(graded):
+    """Next to all the others, and with limits on time: their results depend on nobody."""
+    assert points(graded, "ada") == points(graded, "colab") == 5
+    assert points(graded, "half") == 2
+    for student in ("ada", "colab", "half"):
+        assert rows(graded)[student]["status"] == ""
+    assert {rows(graded)[student]["max"] for student in rows(graded)} == {"5.0"}
+
+
+def test_what_is_ours_comes_back_and_is_noted(graded):
+    assert "setup was deleted" in rows(graded)["ada"]["review"]
+    assert "check-slope was deleted" in rows(graded)["half"]["review"]
+    assert "check-slope was changed" in rows(graded)["cheat"]["review"]
+
+
+def test_hidden_inputs_refuse_what_was_memorized(graded):
+    """Right for the inputs of one seed, as the lab may have shown them, and wrong for others."""
+    space = {}
+    exec(MEMORIZED, space)
+    outcomes = {evaluate("average_digit", space["average_digit"], seed).outcome for seed in range(30)}
+    assert outcomes == {"correct", "incorrect"}
+    assert rows(graded, "exercises")["half", "average_digit"]["outcome"] == "incorrect"
+
+
+def test_endless_loop_costs_its_exercise_and_what_follows(graded):
+    assert "time limit" in rows(graded)["loop"]["status"]
+    assert points(graded, "loop") == 1  # handed in before
+
+
+def test_fork_bomb_and_memory_hog_are_ended(graded):
+    assert "process limit" in rows(graded)["bomb"]["status"]
+    assert "memory limit" in rows(graded)["hog"]["status"]
+
+
+def test_vandal_finds_nothing_and_breaks_nothing(graded):
+    """Deletes all it can reach, first of all; its own answers come later and are even right."""
+    kept = nbformat.read(graded / "nbgrader" / "autograded" / "vandal" / LAB / f"{LAB}.ipynb", as_version=4)
+    text = next(cell.outputs[0].text for cell in kept.cells if "found:" in str(cell.get("outputs", "")))
+    assert text.startswith("found: []")
+    assert len(text) < 20_000 and "more was printed" in text
+    assert points(graded, "vandal") == 5
+    assert "uses the network" in rows(graded)["vandal"]["review"]
+
+
+def test_forged_checks_and_replaced_functions_give_nothing(graded):
+    assert points(graded, "cheat") == 0
+    assert "redefines check" in rows(graded)["cheat"]["review"]
+    assert "imports the inside of the checks" in rows(graded)["cheat"]["review"]
+
+
+def test_answers_that_work_on_their_judge_give_nothing(graded):
+    assert points(graded, "liar") == 0
+    said = rows(graded, "exercises")
+    assert "says itself what it equals" in said["liar", "first_tensor"]["message"]
+    assert "replaced" in said["liar", "slope"]["message"]
+    assert "did not end" in said["liar", "average_digit"]["message"]
+    assert "replaces torchcourse.checks" in rows(graded)["liar"]["review"]
+
+
+class Tags(html.parser.HTMLParser):
+    """The tags and attributes of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags, self.attributes = set(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {(name, value) for name, value in attrs if name in ("src", "href") or name[:2] == "on"}
+
+
+def test_pages_carry_no_foreign_html(graded):
+    for student in rows(graded):
+        seen = Tags(page(graded, student))
+        assert not seen.tags & {"script", "iframe", "object", "form", "svg", "link"}
+        assert all(value.startswith(("#", "data:image/png;base64,")) for _, value in seen.attributes), seen.attributes
+    assert "&lt;script&gt;" in page(graded, "cheat") and "ada was here" not in page(graded, "ada")
+    assert "default-src 'none'" in page(graded, "ada")
+
+
+def test_page_says_what_was_wrong(graded):
+    text = page(graded, "half")
+    assert "2 of 5 points" in text and "A slope by autograd" in text and "The slope of a function" in text
+    assert "not attempted" in text
+
+
+def test_page_in_a_browser(graded):
+    """Nothing runs, nothing is fetched; and a picture for people to look at."""
+    from tools.slides_browser import SlidesError, browser
+
+    folder = course.ROOT / "build" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with browser() as chromium:
+            for student in ("cheat", "half"):
+                tab = chromium.new_page(viewport={"width": 1000, "height": 1400})
+                asked = []
+                tab.on("request", lambda request, asked=asked: asked.append(request.url))
+                tab.on("dialog", lambda dialog: pytest.fail("a script ran"))
+                tab.goto((graded / "feedback" / student / f"{LAB}.html").as_uri())
+                tab.screenshot(path=folder / f"grade-{student}.png", full_page=True)
+                assert tab.title() == f"Lab 00 · Getting started · {student}"
+                assert all(url.startswith(("file:", "data:")) for url in asked), asked
+                assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    except SlidesError as missing:
+        skip_or_fail(str(missing))
+
+
+def test_grading_again_replaces_one_and_keeps_the_rest(graded):
+    """A comment and a manual grade that a person gave stay, too."""
+    from nbgrader.api import Gradebook
+
+    from tools.grade.book import Book, outputs_of
+
+    book = Book(graded / "nbgrader")
+    with Gradebook(book.url) as gradebook:
+        gradebook.find_comment("answer-slope", LAB, LAB, "half").manual_comment = "<b>Come to see me</b>"
+        gradebook.db.commit()
+    restored, _, _ = restore(LAB, [])
+    book.prepare(LAB)
+    for outcome, expected in (("correct", 5), ("incorrect", 0)):
+        results = {name: Result(name, outcome, "said") for name in NAMES}
+        made = book.enter("half", LAB, restored, outputs_of(restored, {}, results), "")
+        assert book.points("half", LAB) == (expected, 5)
+    assert "&lt;b&gt;Come to see me" in made.read_text()
+    assert book.points("ada", LAB) == (5, 5)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The parts
+
+
+def test_layouts_are_understood(tmp_path):
+    blank = lab()
+    names = {
+        "submitted/Ada Lovelace/00_getting_started/00_getting_started.ipynb": "Ada_Lovelace",
+        "submitted/Emmy Noether_4711_assignsubmission_file_/anything (1).ipynb": "Emmy_Noether",
+        "submitted/grace_00_getting_started.ipynb": "grace",
+        "submitted/turingalan_12345_678910_00_getting_started-1.ipynb": "turingalan",
+        "submitted/kurt-lab00.ipynb": "kurt",
+    }
+    for path in names:
+        write(tmp_path / path, blank)
+    submissions, refused = collect(tmp_path, {LAB})
+    assert not refused and sorted(each.student for each in submissions) == sorted(names.values())
+    assert collect(tmp_path, {"01_tensors"}) == ([], {})
+
+
+def test_what_is_no_submission_is_listed_with_its_reason(tmp_path):
+    folder, outside = tmp_path / "in", tmp_path / "outside"
+    write(outside / "secret.ipynb", lab())
+    old = write(folder / "ada" / "a.ipynb", lab())
+    new = write(folder / "ada" / "b.ipynb", lab())
+    os.utime(old, (1, 1))
+    reasons = {
+        old: "is newer",
+        write(folder / "lecture.ipynb", notebook("notebooks")): "none of the course's labs",
+        folder / "whole.ipynb": "links are not followed",
+        folder / "home": "links are not followed",
+        folder / "empty": "empty folder",
+        folder / "cut.ipynb": "no JSON",
+        folder / "deep.ipynb": "no JSON",
+        folder / "list.ipynb": "not a notebook of format 4",
+        folder / "huge.ipynb": "MB large",
+        folder / "essay.pdf": "not a notebook",
+        folder / "pipe.ipynb": "not a file",
+        write(folder / f"{LAB}.ipynb", lab()): "whose is it",
+    }
+    (folder / "whole.ipynb").symlink_to(outside / "secret.ipynb")
+    (folder / "home").symlink_to(outside)
+    (folder / "empty").mkdir()
+    (folder / "cut.ipynb").write_text(json.dumps(lab())[:3000])
+    (folder / "deep.ipynb").write_text("[" * 200_000)
+    (folder / "list.ipynb").write_text('{"cells": [3]}')
+    (folder / "essay.pdf").write_bytes(b"%PDF")
+    os.mkfifo(folder / "pipe.ipynb")
+    with open(folder / "huge.ipynb", "wb") as file:
+        file.truncate(30 * 2**20)
+    submissions, refused = collect(folder, {LAB})
+    assert [each.path for each in submissions] == [new]
+    assert refused.keys() == reasons.keys()
+    for path, words in reasons.items():
+        assert words in refused[path], path
+
+
+def test_restored_lab_is_ours_but_for_the_students_code():
+    book = lab("helper = 1", **RIGHT)
+    for cell in book.cells:
+        if cell.id in ("setup", "check-slope"):
+            cell.source = "1 / 0"
+        elif cell.id == "lab-00-getting-started-3":
+            cell.source += "\nimport math"
+    ours = {cell.id: cell for cell in notebook().cells}
+    submission = [collect_cell(cell) for cell in book.cells]
+    made, theirs, notes = restore(LAB, submission)
+    sources = {cell.id: cell.source for cell in made.cells}
+    assert sources["setup"] == ours["setup"].source and sources["check-slope"] == ours["check-slope"].source
+    assert sources["answer-slope"] == RIGHT["slope"] and sources["lab-00-getting-started-3"].endswith("import math")
+    assert "helper = 1" in theirs and notes == ["setup was changed", "check-slope was changed"]
+    nbformat.validate(made)
+
+
+def collect_cell(cell):
+    from tools.grade.collect import Cell
+
+    return Cell(cell.id, cell.source, cell.cell_type == "code")
+
+
+@pytest.mark.parametrize(
+    "source, note",
+    [
+        ("import sys\nright = sys._getframe(2).f_locals['right']", "looks into other code"),
+        ("from torchcourse.checks.engine import EXERCISES", "imports the inside"),
+        ("import torchcourse.checks.tensors", "imports the inside"),
+        ("open('../solutions/01_tensors.ipynb')", "names files of the grader"),
+        ("!cat /etc/passwd", "shell command"),
+        ("def check(*a): pass", "redefines check"),
+        ("from unittest.mock import ANY", "says itself"),
+    ],
+)
+def test_review_notes(source, note):
+    assert any(note in each for each in review([source], []))
+
+
+@pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.name)
+def test_review_is_silent_on_honest_answers(chapter):
+    usual = solution(chapter.name)
+    assert review(usual, usual) == []
+    assert review(["x = [1, 2]\nx.remove(1)\nprint(x)", "def f(x):\n    return x.sum().item()"], usual) == []
+
+
+@pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.name)
+def test_answers_of_every_chapter_can_travel(chapter):
+    """From the notebook's process to the judge's: all right answers can be packed, and unpacked elsewhere."""
+    path = course.ROOT / "tests" / "answers" / f"{chapter.name}.py"
+    spec = importlib.util.spec_from_file_location(f"travel_{chapter.name}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)
+    for answers in module.RIGHT.values():
+        for answer in answers:
+            pickle.loads(cloudpickle.dumps(answer))
+    asked = {e.name for e in engine.load_chapters().values() if e.chapter == chapter.name}
+    assert asked == set(module.RIGHT)
+
+
+def test_without_bubblewrap_it_refuses_and_says_what_to_install(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit) as stop:
+        command.main([str(tmp_path)])
+    assert stop.value.code == 2 and "apt install bubblewrap" in capsys.readouterr().err
+
+
+def test_folder_that_is_not_there(tmp_path):
+    with pytest.raises(SystemExit, match="There is no folder"):
+        collect(tmp_path / "nowhere", {LAB})
+    with pytest.raises(SystemExit, match="Say where"):
+        command.main([""])
+
+
+def test_secret_is_drawn_once(tmp_path):
+    first = command.secret_of(tmp_path)
+    assert command.secret_of(tmp_path) == first and len(first) >= 32
+    assert command.seeds(first, "slope") == command.seeds(first, "slope") != command.seeds(first, "first_tensor")
+    (tmp_path / "secret.json").unlink()
+    assert command.secret_of(tmp_path) != first
