@@ -42,13 +42,18 @@ def measure(quick: bool = False, say: Callable[[str], None] = print) -> dict[str
 
 
 def probe(dtype: torch.dtype, size: int = 128) -> float:
-    """Products of two small matrices per second: milliseconds, even where the data type has to be emulated."""
+    """Products of two small matrices per second: milliseconds, even where the data type has to be emulated.
+
+    The best of some tries: one alone may fall into a moment in which another program has the processor.
+    """
     a = torch.randn(size, size).to(dtype)
-    torch.mm(a, a)
-    start = time.perf_counter()
-    for _ in range(5):
-        torch.mm(a, a)
-    return 5 / (time.perf_counter() - start)
+    tries = []
+    for _ in range(6):
+        start = time.perf_counter()
+        for _ in range(5):
+            torch.mm(a, a)
+        tries.append(5 / (time.perf_counter() - start))
+    return max(tries)
 
 
 def matmul(size: int, dtype: torch.dtype, least: float) -> Callable[[], float]:
