@@ -18,12 +18,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under `--dist loadgroup` a file stays on one worker, unless its tests name groups of their own."""
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Under `--dist loadgroup` a file stays on one worker, unless its tests name groups of their own.
+
+    Here and not in `pytest_collection_modifyitems`: xdist reads the groups in its own hook of that name, before ours.
+    """
+    if not item.get_closest_marker("xdist_group"):
+        item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def skip_or_fail(reason: str) -> None:

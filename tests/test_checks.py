@@ -14,6 +14,7 @@ A wrong answer must come out as "incorrect" or "error", never as "correct" and n
 another folder may leave out exercises; the one in tests/answers may not.
 """
 
+import functools
 import importlib.util
 import json
 import subprocess
@@ -30,10 +31,12 @@ from torchcourse.checks.show import Result
 
 OWN = Path(__file__).parent / "answers"
 EXERCISES = engine.load_chapters()
-SEEDS = range(5)  # each row of the table is judged with several random inputs
-FEW = range(2)  # where each judgment starts processes
+# Each row of the table is judged with several random inputs: right answers with more, as each may meet a rare case.
+SEEDS = {"right": range(5), "wrong": range(2)}
+FEW = {"right": range(2), "wrong": range(1)}  # where each judgment starts processes
 
 
+@functools.cache
 def tables(folder: Path) -> dict[str, object]:
     """Chapter -> the module with its table."""
     found = {}
@@ -70,6 +73,22 @@ def label(answer: object) -> str:
     return getattr(answer, "__name__", type(answer).__name__).strip("<>")
 
 
+VERDICTS: dict[tuple[str, int, int], Result] = {}
+
+
+def judged(name: str, answer: object, seed: int) -> Result:
+    """`evaluate`, once for each row and seed: some take a second. (By identity: not every answer can be hashed.)"""
+    key = (name, id(answer), seed)
+    if key not in VERDICTS:
+        VERDICTS[key] = evaluate(name, answer, seed)
+    return VERDICTS[key]
+
+
+def seeds(name: str, kind: str) -> range:
+    """The seeds for a row of the table of an exercise; kind: "right" or "wrong"."""
+    return (FEW if EXERCISES[name].chapter == "06_ddp" else SEEDS)[kind]
+
+
 def healthy(result: Result) -> Result:
     """The check itself must not have stumbled."""
     assert result.judge_failed is None, f"{result.text}\n{result.judge_failed!r}"
@@ -78,15 +97,15 @@ def healthy(result: Result) -> Result:
 
 def test_right_answer_is_correct(right):
     name, answer = right
-    for seed in FEW if EXERCISES[name].chapter == "06_ddp" else SEEDS:
+    for seed in seeds(name, "right"):
         result = healthy(evaluate(name, answer, seed))
         assert result.outcome == "correct", f"seed {seed}\n{result.text}"
 
 
 def test_named_mistake_gets_its_own_message(wrong):
     name, answer, words = wrong
-    for seed in FEW if EXERCISES[name].chapter == "06_ddp" else SEEDS:
-        result = healthy(evaluate(name, answer, seed))
+    for seed in seeds(name, "wrong"):
+        result = healthy(judged(name, answer, seed))
         assert result.outcome in ("incorrect", "error"), f"seed {seed}\n{result.text}"
         assert words.lower() in result.text.lower(), f"seed {seed}: no {words!r} in\n{result.text}"
 
@@ -108,7 +127,7 @@ def test_every_exercise_has_its_rows(name, own):
     mistakes = table.WRONG.get(name, [])
     enough = 2 if exercise.few_mistakes else 3
     assert len(mistakes) >= enough, f"{name} has {len(mistakes)} named mistakes; fewer than three need few_mistakes=…"
-    messages = {evaluate(name, answer, 0).message for answer, _ in mistakes}
+    messages = {judged(name, answer, 0).message for answer, _ in mistakes}
     assert len(messages) >= enough, f"the mistakes of {name} share their messages: {messages}"
 
 

@@ -230,7 +230,8 @@ def graded(tmp_path_factory):
     (canary / "thesis.txt").write_text("years of work")
     listening = socket.create_server(("127.0.0.1", 0))
     ours = "PYTHONPATH PYTHONDONTWRITEBYTECODE PYTHONNOUSERSITE TORCHCOURSE_DATA OMP_NUM_THREADS MPLBACKEND"
-    usual = {*ours.split(), "PATH", "HOME", "USER", "LANG", "PWD"}
+    # The last one is set by PyTorch itself, wherever it compiles something.
+    usual = {*ours.split(), "PATH", "HOME", "USER", "LANG", "PWD", "TORCHINDUCTOR_CACHE_DIR"}
     private = ("solutions", "tests", "labs", "slides", "tools", ".git", "README.md")
     own = (".ssh", ".bashrc", ".profile", ".config", ".gitconfig")
     vandal = VANDAL.format(

@@ -1,7 +1,7 @@
-"""Every lecture and solution from start to end, through the code behind `make run`; labs with all answers in them.
+"""Every lab with all its answers, on drawn images, through the code behind `make run`.
 
-Lectures on drawn images and untouched labs are executed by tests/test_colab.py. Each notebook is an xdist group of its
-own: with `--dist loadgroup` the workers share them out one by one.
+tests/test_colab.py executes the lectures and the untouched labs. Each notebook is an xdist group of its own: with
+`--dist loadgroup` the workers share them out one by one.
 """
 
 import os
@@ -16,15 +16,10 @@ from tools import course, report, run
 BUSY = "PYTEST_XDIST_WORKER" in os.environ  # other tests run on this machine at the same time
 
 
-def notebooks(*kinds: str):
-    """Parameters (chapter, kind), one for each notebook."""
-    return [
-        pytest.param(
-            chapter, kind, id=f"{kind}-{chapter.name}", marks=pytest.mark.xdist_group(f"{kind}-{chapter.name}")
-        )
-        for chapter in course.chapters()
-        for kind in kinds
-    ]
+LABS = [
+    pytest.param(chapter, id=chapter.name, marks=pytest.mark.xdist_group(f"lab-{chapter.name}"))
+    for chapter in course.chapters()
+]
 
 
 @pytest.fixture(scope="session")
@@ -37,33 +32,6 @@ def one_thread_each(monkeypatch):
     """Workers whose threads outnumber the cores wait for each other, and all of them take many times as long."""
     if BUSY:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
-def judged(notebook: Path, chapter: course.Chapter, kind: str, device: str, executed: Path) -> run.Result:
-    """Execute a notebook, and compare it with the budget and the ranges of the chapter's lecture or solution."""
-    result = run.run_notebook(
-        notebook,
-        executed,
-        chapter.name,
-        kind,
-        device,
-        chapter.budget.get(kind),
-        chapter.ranges.get(kind),
-        busy=BUSY,
-    )
-    assert not result.failures, "\n" + report.table([result])
-    return result
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("chapter", "kind"), notebooks("lecture", "solution"))
-def test_runs_inside_its_budget_and_its_ranges(chapter, kind, device, tmp_path):
-    """No error, no warning, checks of a solution satisfied, below three times the budget, numbers in their ranges.
-
-    On a shared machine processor time is judged instead of wall time; see `tools.run.judge`.
-    """
-    notebook = course.ROOT / course.KINDS[kind] / f"{chapter.name}.ipynb"
-    judged(notebook, chapter, kind, device, tmp_path / "executed.ipynb")
 
 
 def alone_with_answers(chapter: course.Chapter, folder: Path) -> Path:
@@ -86,16 +54,16 @@ def exercises(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("chapter", "kind"), notebooks("lab"))
-def test_a_lab_with_the_answers_turns_green_without_data_and_network(chapter, kind, device, tmp_path, monkeypatch):
-    """What the solution does with real data in its place, the lab does alone on drawn images."""
+@pytest.mark.parametrize("chapter", LABS)
+def test_a_lab_with_the_answers_turns_green_without_data_and_network(chapter, device, tmp_path, monkeypatch):
+    """No error, no warning, each exercise correct, inside the budget and the ranges of the solution."""
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
-    executed = tmp_path / "executed.ipynb"
-    lab = alone_with_answers(chapter, tmp_path)
-    result = judged(lab, chapter, "solution", device, executed)
-    loads_data = "data.load(" in lab.read_text(encoding="utf-8")
-    assert result.origin == ("drawn" if loads_data else "real")
+    lab, executed = alone_with_answers(chapter, tmp_path), tmp_path / "executed.ipynb"
+    budget, ranges = chapter.budget.get("solution"), chapter.ranges.get("solution")
+    result = run.run_notebook(lab, executed, chapter.name, "solution", device, budget, ranges, busy=BUSY)
+    assert not result.failures, "\n" + report.table([result])
+    assert result.origin == ("drawn" if "data.load(" in lab.read_text(encoding="utf-8") else "real")
 
     notebook = nbformat.read(executed, as_version=4)
     assert exercises(notebook), "a lab without exercises"

@@ -41,7 +41,8 @@ if missing("torch"):
 if missing("torchcourse"):  # perhaps this notebook lies in a copy of the course
     sys.path += [str(up / "src") for up in Path.cwd().resolve().parents if (up / "src" / "torchcourse").is_dir()]
 if missing("torchcourse"):
-    install(os.environ.get("TORCHCOURSE_SOURCE", "{source}"), options=["--no-deps"])
+    source = os.environ.get("TORCHCOURSE_SOURCE", "{source}")
+    install(source, options=["--no-deps"])
 if needed := missing("matplotlib", "numpy", "safetensors", "cloudpickle", "psutil"):
     install(*needed)
 
