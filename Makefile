@@ -22,7 +22,7 @@ run: $(VENV)/.installed ## execute every lecture and solution, report in build/r
 	@$(BIN)/python -m tools.run --chapters "$(CHAPTERS)"
 
 test: $(VENV)/.installed ## the whole test suite
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests
+	@$(BIN)/python -m pytest -n $(WORKERS) tests
 
 build: $(VENV)/.installed ## make notebooks, labs and figures from the text masters (CHAPTERS="01 02" for some)
 	@$(BIN)/python -m tools.build $(CHAPTERS)

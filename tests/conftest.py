@@ -18,13 +18,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Under `--dist loadgroup` a file stays on one worker, unless its tests name groups of their own.
+# Each test of these files executes a notebook: workers share them out one by one. Any other file stays on one worker,
+# so that what its tests have in common is made once.
+ONE_BY_ONE = ("test_colab.py", "test_nbval.py", "test_notebooks.py")
 
-    Here and not in `pytest_collection_modifyitems`: xdist reads the groups in its own hook of that name, before ours.
-    """
-    if not item.get_closest_marker("xdist_group"):
-        item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Which tests go to one worker. Not by `--dist loadgroup`: it has no effect with pytest 9.2 and xdist 3.8."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return nodeid if file.endswith(ONE_BY_ONE) else file
+
+    return Scheduling(config, log)
 
 
 def skip_or_fail(reason: str) -> None:

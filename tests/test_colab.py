@@ -27,12 +27,7 @@ DATA = os.environ.get("TORCHCOURSE_DATA", str(data.root_folder()))
 CLICKS = "Runtime > Change runtime type"
 
 
-def chapters(kind: str) -> list:
-    """Parameters, one for each chapter; each an xdist group of its own, so that workers share them out."""
-    return [
-        pytest.param(chapter, id=chapter.name, marks=pytest.mark.xdist_group(f"colab-{kind}-{chapter.name}"))
-        for chapter in course.chapters()
-    ]
+CHAPTERS = [pytest.param(chapter, id=chapter.name) for chapter in course.chapters()]
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +86,7 @@ def first_words(notebook: nbformat.NotebookNode) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", chapters("lecture"))
+@pytest.mark.parametrize("chapter", CHAPTERS)
 def test_a_lecture_runs_on_colab(chapter, tmp_path, python, monkeypatch):
     """No error, no warning, below three times the budget, numbers in their ranges.
 
@@ -104,7 +99,6 @@ def test_a_lecture_runs_on_colab(chapter, tmp_path, python, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("colab-drawn")
 def test_a_lecture_runs_without_data(tmp_path, python):
     """The chapter in which a network first learns: on drawn images, inside the ranges for them."""
     (chapter,) = course.select(["02"])
@@ -113,7 +107,7 @@ def test_a_lecture_runs_without_data(tmp_path, python):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", chapters("lab"))
+@pytest.mark.parametrize("chapter", CHAPTERS)
 def test_an_untouched_lab_runs_on_colab(chapter, tmp_path, python):
     """Every exercise is "not attempted", and nothing ends in a traceback."""
     _, notebook = on_colab("labs", chapter, "lab", tmp_path, python)
@@ -130,7 +124,7 @@ def test_an_untouched_lab_runs_on_colab(chapter, tmp_path, python):
 
 
 @pytest.mark.parametrize("folder", ["notebooks", "labs"])
-@pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.name)
+@pytest.mark.parametrize("chapter", CHAPTERS)
 def test_badge_and_set_up_cell_name_one_address_and_one_version(chapter, folder):
     """What a click opens and what the first cell then installs are the same course: that of course.toml."""
     notebook = nbformat.read(course.ROOT / folder / f"{chapter.name}.ipynb", as_version=4)

@@ -1,7 +1,7 @@
 """Outputs that must not change do not: nbval runs the notebooks that carry cells tagged `nbval-check-output`.
 
 nbval makes a test of each cell, and the cells of one notebook must stay together and in order. So each notebook gets
-a pytest of its own, which also keeps them one by one for `--dist loadgroup`. A notebook is executed as far as its last
+a pytest of its own. A notebook is executed as far as its last
 tagged cell: behind it nbval has nothing to compare, and tests/test_notebooks.py executes every notebook to its end.
 """
 
@@ -53,7 +53,7 @@ def nbval(notebook: Path) -> subprocess.CompletedProcess:
 
 
 TAGGED = [
-    pytest.param(path, id=f"{kind}-{chapter.name}", marks=pytest.mark.xdist_group(f"nbval-{kind}-{chapter.name}"))
+    pytest.param(path, id=f"{kind}-{chapter.name}")
     for chapter in course.chapters()
     for kind, folder in course.KINDS.items()
     if tagged(path := course.ROOT / folder / f"{chapter.name}.ipynb")

@@ -1,7 +1,6 @@
 """Every lab with all its answers, on drawn images, through the code behind `make run`.
 
-tests/test_colab.py executes the lectures and the untouched labs. Each notebook is an xdist group of its own: with
-`--dist loadgroup` the workers share them out one by one.
+tests/test_colab.py executes the lectures and the untouched labs.
 """
 
 import os
@@ -14,12 +13,6 @@ import pytest
 from tools import course, report, run
 
 BUSY = "PYTEST_XDIST_WORKER" in os.environ  # other tests run on this machine at the same time
-
-
-LABS = [
-    pytest.param(chapter, id=chapter.name, marks=pytest.mark.xdist_group(f"lab-{chapter.name}"))
-    for chapter in course.chapters()
-]
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +47,7 @@ def exercises(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", LABS)
+@pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.name)
 def test_a_lab_with_the_answers_turns_green_without_data_and_network(chapter, device, tmp_path, monkeypatch):
     """No error, no warning, each exercise correct, inside the budget and the ranges of the solution."""
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))

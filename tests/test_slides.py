@@ -20,8 +20,6 @@ from pypdf import PdfReader
 
 from tools import build, course, slides, slides_browser, slides_code, slides_pdf
 
-# Two xdist groups: running the code of the decks takes about as long as looking at them.
-code_group = pytest.mark.xdist_group("test_slides.py code")
 SCREENSHOTS = course.ROOT / "build" / "screenshots"
 DECKS = sorted(path.stem for path in slides.SLIDES.glob("[0-9][0-9]_*.md"))
 # The smallest PNG that a browser shows: one white pixel.
@@ -94,7 +92,6 @@ def test_outline(name):
     assert slides.outline_problems(deck) == []
 
 
-@code_group
 @pytest.mark.parametrize("name", DECKS)
 def test_code_runs_and_prints_what_the_slides_show(name):
     [deck] = slides.find_decks([name])
@@ -407,7 +404,6 @@ def test_separators_inside_code_and_boxes_do_not_split(tmp_path):
 # ---- code on slides ----
 
 
-@code_group
 def test_code_that_does_what_its_slide_says(tmp_path):
     deck = write_deck(
         tmp_path,
@@ -418,7 +414,6 @@ def test_code_that_does_what_its_slide_says(tmp_path):
     assert slides_code.problems(deck) == []
 
 
-@code_group
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -439,7 +434,6 @@ def test_code_that_does_not(tmp_path, body, words):
         assert word in found[0]
 
 
-@code_group
 def test_code_leaves_nothing_behind(tmp_path):
     deck = write_deck(tmp_path, '## A\n\n```python\nopen("left.txt", "w").close()\n```')
     assert slides_code.problems(deck) == []
