@@ -41,3 +41,15 @@ def skip_or_fail(reason: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"In CI nothing is skipped: {reason}")
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Headless Chromium, for the tests of one file."""
+    from tools import slides, slides_browser
+
+    try:
+        with slides_browser.browser() as opened:
+            yield opened
+    except slides.SlidesError as error:
+        skip_or_fail(str(error))

@@ -18,7 +18,7 @@ import pytest
 from conftest import skip_or_fail
 from docutils.core import publish_string
 
-from tools import course, slides, slides_browser
+from tools import course, slides
 from tools.course import ROOT
 from tools.site import api, check, notebook, sources
 
@@ -44,15 +44,6 @@ def site(built) -> Path:
     out, done = built
     assert done.returncode == 0, done.stderr
     return out
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    try:
-        with slides_browser.browser() as opened:
-            yield opened
-    except slides.SlidesError as error:
-        skip_or_fail(str(error))
 
 
 @pytest.fixture

@@ -56,15 +56,6 @@ def pages(packages, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    try:
-        with slides_browser.browser() as opened:
-            yield opened
-    except slides.SlidesError as error:
-        skip_or_fail(str(error))
-
-
 def write_deck(folder: Path, *bodies: str, notes: str = "Notes: 1 min. Say it.") -> slides.Deck:
     """A deck of chapter 01 with the given slides behind a title slide."""
     parts = ["# Tensors\n\nA sentence.", *bodies]
