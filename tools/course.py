@@ -1,4 +1,4 @@
-"""The manifest course.toml, and the requirements of pyproject.toml, as objects."""
+"""The manifest course.toml, the requirements of pyproject.toml, and the plan of the package, as objects."""
 
 import os
 import tomllib
@@ -7,6 +7,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"lecture": "notebooks", "solution": "solutions"}  # kind of notebook -> folder of its masters
+
+# The floors of the package, and on each its modules in reading order. A module imports only from its own floor and
+# those below: tests/test_package.py sees to that, and the reference on the website follows the same order.
+FLOORS = {
+    "Ground floor: the machine": "errors device place timing trace simgpu",
+    "First floor: data, networks and pictures": (
+        "data augment models optim record plots diagrams graphs convolutions floats timeline measurements"
+    ),
+    "Second floor: training": "training recipes distributed",
+    "Third floor: what talks to you": "checks doctor cli",
+}
 
 
 @dataclass(frozen=True)

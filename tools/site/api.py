@@ -20,17 +20,8 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from tools import course
-from tools.course import ROOT
+from tools.course import FLOORS, ROOT
 
-# The floors of the package: a module imports only from its own floor and those below. So the reading goes upward too.
-FLOORS = {
-    "Ground floor: the machine": "errors device place timing trace simgpu",
-    "First floor: data, networks and pictures": (
-        "data augment models optim record plots diagrams graphs convolutions floats timeline measurements"
-    ),
-    "Second floor: training": "training recipes distributed checkpoint",
-    "Third floor: what talks to you": "checks doctor cli",
-}
 PACKAGE = "torchcourse"
 
 logger = logging.getLogger(__name__)
