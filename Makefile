@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+# With uv, in a fraction of the time: make INSTALL="uv pip install --python .venv/bin/python"
+INSTALL ?= $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CHAPTERS ?=
 PARTS ?=
 OPTIONS ?=
@@ -70,5 +72,5 @@ $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("This course needs Python 3.11 or newer: make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV): a few minutes the first time, PyTorch is large."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(INSTALL) -e '.[dev]'
 	@touch $@

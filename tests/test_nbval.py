@@ -1,8 +1,8 @@
 """Outputs that must not change do not: nbval runs the notebooks that carry cells tagged `nbval-check-output`.
 
 nbval makes a test of each cell, and the cells of one notebook must stay together and in order. So each notebook gets
-a pytest of its own. A notebook is executed as far as its last
-tagged cell: behind it nbval has nothing to compare, and tests/test_notebooks.py executes every notebook to its end.
+a pytest of its own. A notebook is executed as far as its last tagged cell: behind it nbval has nothing to compare, and
+tests/test_colab.py and tests/test_notebooks.py execute every notebook to its end.
 """
 
 import json
