@@ -306,7 +306,8 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
     results: list[Result] = []
     interrupted = False
     layout = "{desc:<30} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} cells, {elapsed}"
-    with tqdm(total=sum(cells), bar_format=layout, leave=False, mininterval=0.2, dynamic_ncols=True) as bar:
+    look = {"bar_format": layout, "leave": False, "mininterval": 0.2, "dynamic_ncols": True}
+    with tqdm(total=sum(cells), disable=None, **look) as bar:  # None: a bar in a terminal, nothing in a log
         try:
             for (chapter, kind, source), count in zip(jobs, cells, strict=True):
                 done = bar.n
