@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-# With uv, in a fraction of the time: make INSTALL="uv pip install --python .venv/bin/python"
+# With uv, in a fraction of the time: make INSTALL="uv pip install --compile-bytecode --python .venv/bin/python"
 INSTALL ?= $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CHAPTERS ?=
 PARTS ?=
