@@ -2,9 +2,23 @@
 
 `import torchcourse` is quick on purpose: each module is loaded when you import it, for example
 `from torchcourse import data, plots`.
+
+Import it before torch: then PyTorch's threads sleep while they wait for one another, and two notebooks on one machine
+do not slow each other down (see OMP_WAIT_POLICY below).
 """
 
 import os
+import sys
+
+# How threads wait. PyTorch shares the work of one operation among threads (OpenMP). A thread that has done its share
+# waits for the others, by default in a busy loop: it asks again and again. On an idle machine that saves the
+# microseconds of falling asleep and waking up. Beside another program it is a disaster: the waiting thread holds the
+# core that the thread it waits for needs, and two notebooks on two cores take many times as long as one after the
+# other. With this setting, threads sleep while they wait. OpenMP reads it once, when `import torch` loads it: so it is
+# set here, before that line, and it has no effect in a script that imports torch first. Your own choice wins: set
+# OMP_WAIT_POLICY=active before Python starts, and threads wait in the busy loop.
+if "torch" not in sys.modules:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 

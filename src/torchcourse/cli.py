@@ -1,13 +1,14 @@
-"""The `torchcourse` command: get data, see what is where, ask whether this machine is ready."""
+"""The `torchcourse` command: data, this machine, your progress, plans for sharded models, job scripts for clusters."""
 
 import argparse
 import sys
+from pathlib import Path
 
 from torchcourse.errors import CourseError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command. Returns its exit status: 0 all went well, 1 something has to be mended, 2 a wrong call."""
+    """Runs the command. Returns its exit status: 0 all went well, 1 something needs fixing, 2 a wrong call."""
     parser = argparse.ArgumentParser(prog="torchcourse", description=__doc__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
@@ -26,6 +27,64 @@ def main(argv: list[str] | None = None) -> int:
     form.add_argument("--json", action="store_true", help="for programs, and for the instructor of a class")
     form.add_argument("--pool", nargs="+", metavar="FILE", help="what --json wrote, of a whole class, as one table")
     doctor.set_defaults(run=_doctor)
+
+    progress = commands.add_parser(
+        "progress",
+        help="what the checks have found until now: yours, or a class's",
+        description="Shows which exercises you have solved on this machine. For your instructor, --json writes the "
+        "exercises, whether you have started or solved them, which known misconceptions came up, and a random number: "
+        "no name, no code, no time.",
+    )
+    form = progress.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for programs, and for the instructor of a class")
+    form.add_argument(
+        "--pool", nargs="+", metavar="FILE", help="what --json wrote, of a whole class, as one table of each exercise"
+    )
+    progress.set_defaults(run=_progress)
+
+    plan = commands.add_parser(
+        "plan",
+        help="does a model fit? bytes on each rank, messages in a step, devices needed",
+        description="Says what each rank of a sharded training holds and sends, by arithmetic alone (chapter 10).",
+    )
+    plan.add_argument("parameters", type=_count, metavar="SIZE", help="parameters of the model: 7B, 350M, 79594")
+    plan.add_argument("--ranks", type=_whole, default=8, metavar="N", help="processes, one device each (default: 8)")
+    plan.add_argument("--sharding", default="fsdp", metavar="KIND", help="ddp, zero1, zero2 or fsdp (default: fsdp)")
+    plan.add_argument("--precision", default="mixed", help="fp32, mixed or bf16 (default: mixed)")
+    plan.add_argument("--optimizer", default="adamw", help="adamw, momentum or sgd (default: adamw)")
+    plan.add_argument(
+        "--blocks", type=_whole, default=32, metavar="B", help="equal blocks, each sharded on its own (default: 32)"
+    )
+    plan.add_argument(
+        "--activations", type=_gigabytes, default=0, metavar="GB", help="what each rank keeps of its batch (default: 0)"
+    )
+    plan.set_defaults(run=_plan)
+
+    job = commands.add_parser("job", help="write a job script for a cluster, and hand it in")
+    job.add_argument("--site", default="generic", help="a profile: a name (see --sites) or a TOML file of your own")
+    job.add_argument("--sites", action="store_true", help="list the profiles, and stop")
+    job.add_argument("--about", action="store_true", help="what the profile is based on, and first commands; then stop")
+    job.add_argument("--nodes", type=int, default=1)
+    job.add_argument("--processes", type=int, help="of each node (default: one for each GPU, or one)")
+    job.add_argument("--gpus", type=int, default=0, help="of each node")
+    job.add_argument("--cores", type=int, help="of each process (default: its share of the node)")
+    job.add_argument("--memory", type=int, metavar="GIB", help="of each node (default: the share of the GPUs or cores)")
+    job.add_argument("--time", default="1:00", help="hours and minutes, 2:00; or with days, 1-12:00 (default: 1:00)")
+    job.add_argument("--partition")
+    job.add_argument("--account")
+    job.add_argument("--name", help="of the job (default: that of your script)")
+    job.add_argument("--array", metavar="INDICES", help="0-9: a job for each index; 0-9%%2: two at a time")
+    job.add_argument("--mail", metavar="ADDRESS", help="where Slurm writes when the job has ended or failed")
+    job.add_argument(
+        "--again",
+        type=int,
+        default=0,
+        metavar="SECONDS",
+        help="before the limit, send SIGUSR1; requeue the job if the program exits with 75",
+    )
+    job.add_argument("--submit", action="store_true", help="hand it to sbatch instead of printing it")
+    job.add_argument("program", nargs=argparse.REMAINDER, help="your script and its arguments, last")
+    job.set_defaults(run=_job)
 
     arguments = parser.parse_args(argv)
     try:
@@ -72,7 +131,7 @@ def _list(arguments: argparse.Namespace) -> int:
     for problem in problems:
         print(f"\ntorchcourse: {problem}", file=sys.stderr)
     if any(row["origin"] == "drawn" for row in rows):
-        print("\ndrawn: a look-alike built into the course. The real data: torchcourse data fetch NAME")
+        print("\ndrawn: a synthetic look-alike built into the course. The real data: torchcourse data fetch NAME")
     return 1 if problems else 0
 
 
@@ -84,6 +143,111 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from torchcourse import doctor
 
     return doctor.pool(arguments.pool) if arguments.pool else doctor.main(json=arguments.json)
+
+
+def _progress(arguments: argparse.Namespace) -> int:
+    from torchcourse import standing
+
+    if not arguments.pool:
+        return standing.main(json=arguments.json)
+    students, trouble = standing.pooled(Path(file) for file in arguments.pool)
+    print(standing.as_text(students.table()))
+    for sentence in trouble:
+        print(f"torchcourse: {sentence}", file=sys.stderr)
+    return int(bool(trouble))
+
+
+def _unit(size: float) -> tuple[str, float]:
+    """The unit in which a number of bytes is easy to read."""
+    return next((unit for unit in (("GB", 1e9), ("MB", 1e6)) if size >= unit[1] / 10), ("kB", 1e3))
+
+
+def _count(text: str) -> float:
+    """A number of parameters: "7B" is seven billion."""
+    factor = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper())
+    try:
+        count = float(text[:-1].replace(",", "")) * factor if factor else float(text.replace(",", ""))
+    except ValueError:
+        count = 0.0
+    if not 1 <= count < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of parameters: write 7B, 350M or 79594")
+    return count
+
+
+def _gigabytes(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = -1.0
+    if not 0 <= size < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GB, 0 or more")
+    return size
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from torchcourse import sharding
+
+    a = arguments
+    choice = {"kind": a.sharding, "precision": a.precision, "blocks": a.blocks}
+    holds = sharding.footprint(a.parameters, a.ranks, optimizer=a.optimizer, **choice)
+    messages = sharding.sent(a.parameters, a.ranks, **choice)
+    print(f"{a.parameters:,.0f} parameters, {a.optimizer}, {a.precision}, {a.sharding} over {a.ranks} ranks")
+    print(f"({a.sharding}: {sharding.KINDS[a.sharding]})\n")
+    activations = a.activations * 1e9
+    rows = [("  " + name, getattr(holds, name)) for name in ("weights", "gradients", "optimizer")]
+    rows += [("  whole, for a moment", holds.whole)] + ([("  activations", activations)] if activations else [])
+    unit, scale = _unit(holds.total)
+    print(f"{'each rank holds':<22}{unit:>10}")
+    for name, size in (*rows, ("  at the peak", holds.total + activations)):
+        print(f"{name:<22}{size / scale:>10,.2f}")
+    unit, scale = _unit(sum(message.sent for message in messages))
+    print(f"\n{'in each step':<22}{'messages':>10}{f'{unit} sent by a rank':>20}")
+    for message in messages:
+        count = f"{'≤ ' if message.at_most else ''}{message.count:,}"
+        print(f"  {message.name:<20}{count:>10}{message.sent / scale:>20,.2f}")
+    if not messages:
+        print("  none: there is one rank")
+    print("\nfewest devices, if 90% of their memory is usable")
+    for size in (40, 80, 141):
+        devices = sharding.fewest(a.parameters, size * 1e9, optimizer=a.optimizer, activations=activations, **choice)
+        print(f"  {f'{size} GB':<20}{devices or 'no number is enough':>10}")
+    if not activations:
+        print("\nActivations come on top. They grow with each rank's batch, and no kind of sharding here divides them.")
+    return 0
+
+
+def _job(arguments: argparse.Namespace) -> int:
+    import shutil
+    import subprocess
+
+    from torchcourse.cluster import job
+
+    if arguments.sites:
+        for name, title in job.sites().items():
+            print(f"{name:<18}{title}")
+        return 0
+    if arguments.about:
+        print(job.describe(arguments.site))
+        return 0
+    if not arguments.program:
+        raise CourseError("Say which script the job runs: torchcourse job --nodes 2 train.py")
+    asked = ("nodes", "processes", "gpus", "cores", "memory", "time", "partition", "account", "name")
+    asked += ("array", "mail", "again")
+    script = job.script(arguments.site, arguments.program, **{name: getattr(arguments, name) for name in asked})
+    if not arguments.submit:
+        print(script, end="")
+        return 0
+    if not shutil.which("sbatch"):
+        raise CourseError(
+            "There is no sbatch here. Run this on the cluster, or leave out --submit and copy the script."
+        )
+    return subprocess.run(["sbatch"], input=script, text=True).returncode
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Which device to compute on, what it is, and in which precision it is quick."""
+"""Which device to compute on, what it is, and in which precision it is fast."""
 
+import contextlib
 import functools
 import time
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -29,12 +31,13 @@ def describe(device: torch.device | str | None = None) -> str:
 
 
 def fast_dtype(device: torch.device | str | None = None) -> torch.dtype:
-    """torch.bfloat16 where a convolution runs clearly sooner in it, else torch.float32.
+    """torch.bfloat16 where a convolution runs clearly faster in it, else torch.float32.
 
-    device: the device to ask about; None means `best()`. For `fit(..., dtype=fast_dtype())`.
+    device: the device to ask about; None means `best()`.
 
-    Whether 16 bits pay is a question to the hardware: processors with instructions for bfloat16 take half the time,
-    others work it out step by step and take many times as long. So it is measured, once per process and device.
+    Whether 16 bits pay is a question for the hardware: processors with instructions for bfloat16 take half the time,
+    others work it out step by step and take many times as long. So it is measured, once per process and device. A large
+    GPU gains in a large model and loses in a small one: if you have the model, ask with `fit(..., dtype="fast")`.
     """
     return _fast_dtype(best() if device is None else torch.device(device))
 
@@ -42,22 +45,70 @@ def fast_dtype(device: torch.device | str | None = None) -> torch.dtype:
 @functools.cache
 def _fast_dtype(device: torch.device) -> torch.dtype:
     try:
-        return torch.bfloat16 if _convolution(device, True) < 0.8 * _convolution(device, False) else torch.float32
-    except (RuntimeError, NotImplementedError):  # a device that has no bfloat16, or no autocast
+        return faster_dtype(_convolution(device), device)
+    except (RuntimeError, NotImplementedError):  # not even float32 runs there
         return torch.float32
 
 
-def _convolution(device: torch.device, half: bool) -> float:
-    """Seconds for a convolution, forward and backward: the shortest of three, after one that does not count."""
-    # A GPU shows what it can do only when it is full; on some CPUs so much would take minutes in bfloat16.
-    batch, channels = (256, 128) if device.type in ("cuda", "xpu", "mps") else (16, 16)
-    images = torch.ones(batch, channels, 14, 14, device=device).to(memory_format=torch.channels_last)
+def faster_dtype(loss: Callable[[], torch.Tensor], device: torch.device) -> torch.dtype:
+    """torch.bfloat16 if `loss()` and its backward run clearly faster under autocast to it, else torch.float32.
+
+    loss: computes a scalar loss on `device`; called a dozen times, or more if it is quick. Its random numbers are drawn
+        as usual.
+    """
+    full, half = (functools.partial(_seconds, loss, device, dtype) for dtype in (torch.float32, torch.bfloat16))
+    full()  # the first pass chooses kernels and fills caches
+    try:
+        half()
+        once = full()
+        if half() > 2 * once:  # there are no instructions for it: seen well enough
+            return torch.float32
+        count = max(1, round(LONG_ENOUGH / once))
+        # In turns: what slows the machine down for a moment slows both. The shortest time is the least disturbed one.
+        times = [(full(count), half(count)) for _ in range(5)]
+    except (RuntimeError, NotImplementedError):  # a device that has no bfloat16, or no autocast
+        return torch.float32
+    full_time, half_time = map(min, zip(*times, strict=True))
+    return torch.bfloat16 if half_time < 0.8 * full_time else torch.float32
+
+
+LONG_ENOUGH = 0.02  # seconds between two synchronizations: below that, one measures the synchronization
+
+
+def _seconds(loss: Callable[[], torch.Tensor], device: torch.device, dtype: torch.dtype, count: int = 1) -> float:
+    """Seconds of one pass, forward and backward: the mean of `count` passes."""
+    start = time.perf_counter()
+    for _ in range(count):
+        with torch.autocast(device.type, dtype, enabled=dtype == torch.bfloat16):
+            value = loss()
+        value.backward()
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+    return (time.perf_counter() - start) / count
+
+
+def _convolution(device: torch.device) -> Callable[[], torch.Tensor]:
+    """A convolution whose pass takes 5 ms or more in float32, so that not the launch of its kernels is measured."""
+    # A GPU shows what it can do only when it is full; on some CPUs as many channels would take minutes in bfloat16.
+    channels, most = (32, 512) if device.type == "cpu" else (256, 4096)
     weight = torch.ones(channels, channels, 3, 3, device=device).to(memory_format=torch.channels_last).requires_grad_()
-    times = []
-    for _ in range(4):
-        start = time.perf_counter()
-        with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            torch.nn.functional.conv2d(images, weight).sum().backward()
-        weight.grad.sum().item()  # reading a number waits for the device
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+    batch = 16
+    while True:
+        images = torch.ones(batch, channels, 14, 14, device=device).to(memory_format=torch.channels_last)
+
+        def loss(images: torch.Tensor = images) -> torch.Tensor:
+            return torch.nn.functional.conv2d(images, weight).sum()
+
+        if batch >= most or min(_seconds(loss, device, torch.float32) for _ in range(4)) >= 0.005:
+            return loss
+        batch *= 2
+
+
+@contextlib.contextmanager
+def random_numbers_kept(device: torch.device) -> Iterator[None]:
+    """PyTorch's random numbers go on after the block as if it had not been there, on the CPU and on `device`."""
+    # Of an accelerator only one device: for all of them fork_rng warns, and Apple's has no state for each device.
+    here = torch.accelerator.current_device_index() if device.index is None and device.type != "cpu" else device.index
+    devices = [here] if device.type in ("cuda", "xpu") else []
+    with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
+        yield

@@ -35,7 +35,7 @@ OPERATIONS: dict[str, Callable] = {"+": operator.add, "-": operator.sub, "*": op
 def memory(tensors: torch.Tensor | Mapping[str, torch.Tensor]) -> Figure:
     """Draw memory as a row of boxes and, below it, each tensor as the grid that it makes of those boxes.
 
-    tensors: one tensor of 0 to 2 dimensions, or several by name. Tensors that share memory stand below one row, a copy
+    tensors: one tensor of 0 to 2 dimensions, or several by name. Tensors that share memory are below one row, a copy
     gets a row of its own. A box has one color everywhere: that of its place in memory. Arrows give the strides: by how
     many boxes one step along an axis moves on.
     """

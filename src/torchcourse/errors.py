@@ -1,10 +1,10 @@
-"""The one exception of the package: something that the person in front of the screen can mend."""
+"""The one exception of the package: something that the user can fix."""
 
 
 class CourseError(Exception):
     """A sentence that says what happened and what to do.
 
-    In a notebook only the sentence is shown: a traceback through the package's own lines would help nobody.
+    In a notebook only the sentence is shown: a traceback through the package's own lines would not help.
     """
 
     def _render_traceback_(self) -> list[str]:  # asked for by IPython

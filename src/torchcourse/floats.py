@@ -34,7 +34,7 @@ SIGN, EXPONENT, FRACTION = "#D9D9D9", "#F6C9A8", "#A9D3EE"  # light, so that bla
 
 @dataclass(frozen=True)
 class Format:
-    """How the bits of a number are shared out: one for the sign, then the exponent, then the fraction."""
+    """How the bits of a number are divided: one for the sign, then the exponent, then the fraction."""
 
     name: str
     dtype: torch.dtype  # in which such numbers are stored
@@ -172,7 +172,7 @@ def draw_bits(value: float, *kinds: str | torch.dtype) -> Figure:
     """Draw one number in several formats, one below the other, with what each really holds.
 
     kinds: the formats; all when none is given. The border between exponent and fraction is one line through all rows:
-    left of it one sees how far a format reaches, right of it how fine it is. Dashed boxes are stored and not used.
+    left of it you see how far a format reaches, right of it how fine it is. Dashed boxes are stored and not used.
     """
     forms = [format_of(kind) for kind in kinds or FORMATS]
     left, right = 4.2, 9 + max(8 * form.dtype.itemsize - 1 - form.exponent for form in forms)

@@ -1,15 +1,25 @@
-"""Where a notebook runs, as far as that decides whether a GPU can be had."""
+"""Detect a notebook, Colab and JupyterHub; advise how to enable a GPU."""
 
 import importlib.util
 import os
+import sys
 
 import torch
 
 from torchcourse import device
 
 
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this code and shows rich output: JupyterLab, Colab, papermill.
+
+    Never imports IPython: a kernel has done so. IPython in a terminal has no kernel.
+    """
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
 def gpu_advice() -> str | None:
-    """How to switch a GPU on where one may be had by a few clicks, and is not; None everywhere else."""
+    """How to switch on a GPU that takes only a few clicks and is off; None everywhere else."""
     if device.best().type != "cpu":
         return None
     if on_colab():

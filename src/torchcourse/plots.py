@@ -8,6 +8,8 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
+from torchcourse.place import in_notebook
+
 # Okabe and Ito's palette, told apart by people with any of the common color vision deficiencies; the darkest first.
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 # Lines also differ without color.
@@ -44,14 +46,9 @@ def show(alt: str, name: str | None = None, figure: Figure | None = None) -> Non
     figure: the figure; None means matplotlib's current one. It is closed afterwards.
     """
     figure = figure or plt.gcf()
-    try:
-        from IPython import get_ipython
+    if in_notebook():
         from IPython.display import display
-    except ImportError:
-        in_notebook = False
-    else:
-        in_notebook = get_ipython() is not None
-    if in_notebook:
+
         metadata = {"alt": alt} | ({"name": name} if name else {})
         display({"image/png": _small_png(figure), "text/plain": alt}, raw=True, metadata={"image/png": metadata})
     else:
@@ -60,7 +57,7 @@ def show(alt: str, name: str | None = None, figure: Figure | None = None) -> Non
 
 
 def _small_png(figure: Figure) -> bytes:
-    """The figure with a palette of 256 colors: a third of the size, and nobody sees the difference."""
+    """The figure with a palette of 256 colors: a third of the size, with no visible difference."""
     from PIL import Image
 
     full = io.BytesIO()

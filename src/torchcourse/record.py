@@ -1,5 +1,11 @@
-"""Numbers out of a notebook: the runner reads them from the executed file and compares them with their ranges."""
+"""What a notebook tells the runner: numbers, outcomes of checks, and the origin of its data.
 
+All of it travels in the executed file, in one MIME type below what the reader sees. Nothing parses sentences.
+"""
+
+from torchcourse.place import in_notebook
+
+# Its content has one of three keys: {"numbers": {name: value}}, {"outcomes": {exercise: outcome}}, {"origin": "drawn"}.
 MIME = "application/vnd.torchcourse.record+json"
 
 
@@ -7,18 +13,14 @@ def record(**numbers: float) -> None:
     """Show numbers under a cell and keep them, by name, in the executed notebook.
 
     numbers: anything that `float()` takes, a tensor of one element included; for example
-        record(test_accuracy=0.97). The range that a number must lie in stands in course.toml.
+        record(test_accuracy=0.97). The range that a number must lie in is in course.toml.
     Outside Jupyter the line is printed.
     """
     values = {name: float(value) for name, value in numbers.items()}
     line = "recorded: " + ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in values.items())
-    try:
-        from IPython import get_ipython
+    if in_notebook():
         from IPython.display import display
-    except ImportError:
-        print(line)
-        return
-    if get_ipython() is None:
-        print(line)
+
+        display({MIME: {"numbers": values}, "text/plain": line}, raw=True)
     else:
-        display({MIME: values, "text/plain": line}, raw=True)
+        print(line)

@@ -351,7 +351,7 @@ def _same_device(facts: _Facts, args: tuple, kwargs: dict) -> None:
 # ---------------------------------------- the few that need care
 
 
-def _can_allocate(device: torch.device | None, pin_memory: bool | None) -> None:
+def _can_allocate(device: torch.device | None, pin_memory: bool | None = None) -> None:
     if pin_memory:
         raise RuntimeError("Only dense CPU tensors can be pinned")
     if device is not None and device.index not in (None, 0):
@@ -550,7 +550,8 @@ class Generator(torch._C.Generator, metaclass=_AnyGenerator):
     """`torch.Generator` that also knows device="simgpu"."""
 
     def __new__(cls, device: torch.device | str = "cpu") -> torch._C.Generator:
-        if torch.device(device).type == NAME:
+        if torch.device(device).type == NAME:  # so is device=7, the seventh accelerator: a seed that landed here
+            _can_allocate(torch.device(device))
             generator = torch._C.Generator.__new__(_Generator, device="cpu")
             # On its way through C++ a generator loses its Python class: remember it by its address.
             _generators.add(generator._cdata)
@@ -572,12 +573,18 @@ def _new_storage(cls: type, *args: object, **kwargs: object) -> torch.UntypedSto
     device = kwargs.get("device")
     if device is None or torch.device(device).type != NAME:
         return torch._C.StorageBase.__new__(cls, *args, **kwargs)
+    _can_allocate(torch.device(device))
     size = args[0] if args else kwargs.get("size", 0)
     return torch.empty(size, dtype=torch.uint8, device=DEVICE).untyped_storage()
 
 
 def _nothing(*args: object, **kwargs: object) -> None:
     """Nothing waits, nothing is cached."""
+
+
+def _set_device(device: torch.device | str | int) -> None:
+    """There is one device to choose from."""
+    _can_allocate(torch.device(NAME, device) if isinstance(device, int) else torch.device(device))
 
 
 # `torch.simgpu`, as there is `torch.cuda`: the functions that PyTorch looks for in the module of a device.
@@ -587,7 +594,7 @@ _backend = SimpleNamespace(
     is_bf16_supported=lambda: True,
     device_count=lambda: 1,
     current_device=lambda: 0,
-    set_device=_nothing,
+    set_device=_set_device,
     device=lambda device=None: contextlib.nullcontext(),
     get_device_name=lambda device=None: "practice GPU, computes on the CPU",
     get_amp_supported_dtype=lambda: [torch.bfloat16, torch.float16],
@@ -612,7 +619,7 @@ def _teach_torch() -> None:
     # One device, whose work is done when a call returns: these have nothing to do.
     torch.accelerator.synchronize = _nothing
     torch.accelerator.empty_cache = _nothing
-    torch.accelerator.set_device_index = _nothing
+    torch.accelerator.set_device_index = _set_device
     torch.accelerator.current_device_index = lambda: 0
     torch.accelerator.memory_allocated = torch.accelerator.memory_reserved = _backend.memory_allocated
     torch.accelerator.max_memory_allocated = torch.accelerator.max_memory_reserved = _backend.max_memory_allocated

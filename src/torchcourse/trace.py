@@ -215,7 +215,7 @@ class _Recorder(TorchDispatchMode):
         if _on_device(source) == _on_device(target):
             self.add(KERNEL, op, bytes=source.nbytes + target.nbytes)  # a copy inside the device is a kernel
         elif _on_device(target):
-            # From pageable memory the bytes first go to a pinned buffer of the driver: the CPU is busy all the same.
+            # From pageable memory the bytes first go to a pinned buffer of the driver: the CPU is busy anyway.
             pinned = source.device.type == "cpu" and source.is_pinned()
             self.add(TO_DEVICE, op, bytes=target.nbytes, pinned=pinned, waits=not (pinned and non_blocking))
         else:

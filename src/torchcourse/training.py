@@ -5,15 +5,18 @@ for bit. What a model does only while it learns (dropout, shifted copies of the 
 looks at `self.training`: `fit` and `evaluate` set that mode.
 """
 
+import copy
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchcourse import device as devices
 from torchcourse.errors import CourseError
 
 Batches = Iterable[tuple[Tensor, Tensor]]  # yields (images, labels); a DataLoader, or a list of batches
@@ -54,19 +57,19 @@ def fit(
     prepare: Callable[[Tensor], Tensor] | None = None,
     loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | Literal["fast"] | None = None,
     verbose: bool = True,
 ) -> list[Epoch]:
     """Train the model in place, on the device where its parameters are, and return the history, an `Epoch` for each.
 
-    batches: (images [B, ...] of any dtype, labels int64 [B]); shuffled by whoever made them.
+    batches: (images [B, ...] of any dtype, labels int64 [B]); shuffled when they are made.
     optimizer: over the parameters of the model.
     validation: batches for a score after each epoch; None means no such score.
     prepare: images on the device -> input of the model; this is where uint8 becomes float and is normalized.
     loss_fn: (logits [B, classes], labels [B]) -> mean loss of the batch, a scalar tensor.
     scheduler: of the learning rate; moves on after every batch.
-    dtype: compute in it what may be computed in it (autocast), for example `device.fast_dtype()`. The weights stay
-        float32. None and torch.float32 leave everything as it is.
+    dtype: compute in it what may be computed in it (autocast). The weights stay float32. "fast" tries the model on its
+        first batch, in bfloat16 and in float32, and takes the faster one. None and torch.float32 change nothing.
     verbose: print one line for each epoch.
     Raises CourseError when there is no batch.
     """
@@ -78,6 +81,8 @@ def fit(
         total = _Total(device)
         for images, labels in batches:
             images, labels = _to(device, images, labels, prepare)
+            if dtype == "fast":
+                dtype = fast_dtype(model, images, labels, loss_fn)
             with _precision(device, dtype):
                 logits = model(images)
                 loss = loss_fn(logits, labels)
@@ -126,6 +131,29 @@ def evaluate(
         for module, training in modes:
             module.training = training
     return total.score()
+
+
+def fast_dtype(
+    model: nn.Module, images: Tensor, labels: Tensor, loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy
+) -> torch.dtype:
+    """torch.bfloat16 if this model trains clearly faster in it on this batch, else torch.float32.
+
+    A copy of the model takes the steps: weights, gradients, running statistics and random numbers stay as they are.
+    Measured once for each architecture, shape of the batch and device; the result is remembered.
+    """
+    place = images.device
+    if place.type == "cpu":  # a few images tell as much there as all of them, and sooner
+        images, labels = images[:32], labels[:32]
+    key = (place, repr(model), tuple(images.shape))
+    if key not in _faster:
+        # Of a wrapper, what it wraps: a copy must not talk to other processes or be compiled again.
+        copied = copy.deepcopy(getattr(model, "module", getattr(model, "_orig_mod", model)))
+        with devices.random_numbers_kept(place):
+            _faster[key] = devices.faster_dtype(lambda: loss_fn(copied(images), labels), place)
+    return _faster[key]
+
+
+_faster: dict[tuple, torch.dtype] = {}
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -1,7 +1,7 @@
 """Data sets as tensors: `load("mnist", "train")` gives all images and labels, `loader(...)` gives batches of them.
 
 The order in which `load` looks: the kit's cache, torchvision's files, a download through torchvision, and, with no
-data and no network, the drawn look-alikes of `torchcourse.data.drawn`, under a banner that says so.
+data and no network, the synthetic look-alikes of `torchcourse.data.drawn`, under a banner that says so.
 """
 
 import os
@@ -10,11 +10,23 @@ from pathlib import Path
 import torch
 
 from torchcourse.data import banner, download, files
+from torchcourse.data.as_torchvision import torchvision_root
 from torchcourse.data.catalog import SPECS, SPLITS, check_split, default_root, root_folder, spec
 from torchcourse.data.imageset import ImageSet, loader
 from torchcourse.errors import CourseError
 
-__all__ = ["MEAN_STD", "NAMES", "SPLITS", "ImageSet", "default_root", "load", "loader", "overview", "root_folder"]
+__all__ = [
+    "MEAN_STD",
+    "NAMES",
+    "SPLITS",
+    "ImageSet",
+    "default_root",
+    "load",
+    "loader",
+    "overview",
+    "root_folder",
+    "torchvision_root",
+]
 
 NAMES = tuple(SPECS)
 
@@ -32,10 +44,11 @@ def load(name: str, split: str, root: str | os.PathLike | None = None) -> ImageS
     folder.
 
     The result says in `origin` whether it is "real" or "drawn". Files that are there but damaged raise CourseError,
-    which names the file and the command that mends it: they are never quietly replaced by the drawn set.
+    which names the file and the command that fixes it: they are never quietly replaced by the synthetic set.
     """
     what, folder = spec(name), root_folder(root)
     check_split(split)
+    download.sweep(name, folder)
     tensors = files.find(name, split, folder)
     if tensors is None:
         reason = _try_to_fetch(name, folder)

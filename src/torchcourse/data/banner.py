@@ -1,4 +1,4 @@
-"""The banner over everything that runs on drawn data: nobody should mistake its numbers for real ones."""
+"""The banner over everything that runs on synthetic data, so that its numbers are not mistaken for real ones."""
 
 import html
 import os
@@ -7,12 +7,14 @@ import textwrap
 from pathlib import Path
 
 from torchcourse.data.catalog import fetch_command, spec
+from torchcourse.place import in_notebook
+from torchcourse.record import MIME
 
 _shown: set[str] = set()
 
 
 def show(name: str, reason: str, root: Path) -> None:
-    """Says once per process and data set that the images are drawn, why, and how to get the real ones.
+    """Says once per process and data set that the images are synthetic, why, and how to get the real ones.
 
     HTML in Jupyter, a frame of text on the error stream elsewhere (one rank's only, where several run).
     """
@@ -28,8 +30,7 @@ def show(name: str, reason: str, root: Path) -> None:
     todo = "To get the real data, run this in a terminal (on a machine with network), then restart here:"
     command = fetch_command(name, root)
     text = _framed([f"!!  {head}", *textwrap.wrap(body, 92), todo, f"    {command}"])
-    shell = _notebook_shell()
-    if shell is None:
+    if not in_notebook():
         print(text, file=sys.stderr, flush=True)
         return
     from IPython.display import display
@@ -42,18 +43,10 @@ def show(name: str, reason: str, root: Path) -> None:
         '<pre style="margin:.3em 0 0;padding:.3em .6em;background:#fff;color:#222;white-space:pre-wrap">'
         f"{html.escape(command)}</pre></div>"
     )
-    display({"text/html": page, "text/plain": text}, raw=True)
+    display({"text/html": page, "text/plain": text, MIME: {"origin": "drawn"}}, raw=True)
 
 
 def _framed(lines: list[str]) -> str:
     width = max(map(len, lines))
     rule = "#" * (width + 4)
     return "\n".join([rule, *(f"# {line:<{width}} #" for line in lines), rule])
-
-
-def _notebook_shell():
-    """The running notebook's shell, or None in a terminal or script. Never imports IPython by itself."""
-    if "IPython" not in sys.modules:
-        return None
-    shell = sys.modules["IPython"].get_ipython()
-    return shell if hasattr(shell, "kernel") else None

@@ -18,6 +18,8 @@ class Spec:
     classes: tuple[str, ...]
     shape: tuple[int, int, int]  # of one image: channels, height, width
     counts: dict[str, int]
+    # split -> CRC-32 of images and of labels, all as uint8: a file that differs in one pixel is not the data set.
+    checksums: dict[str, tuple[int | None, int]]
     mean: tuple[float, ...]  # of the training images scaled to 0..1, one per channel
     std: tuple[float, ...]
     folder: str  # torchvision's name for its files under the root
@@ -31,6 +33,7 @@ SPECS = {
         classes=tuple("0123456789"),
         shape=(1, 28, 28),
         counts={"train": 60_000, "test": 10_000},
+        checksums={"train": (0xF3639B56, 0xBA07E8EF), "test": (0xE4CA5F57, 0xEE8604D9)},
         mean=(0.1307,),
         std=(0.3081,),
         folder="MNIST/raw",
@@ -44,6 +47,7 @@ SPECS = {
         ),
         shape=(1, 28, 28),
         counts={"train": 60_000, "test": 10_000},
+        checksums={"train": (0xAE65DCCD, 0x2ED6E46A), "test": (0x12728439, 0x242BC73F)},
         mean=(0.2860,),
         std=(0.3530,),
         folder="FashionMNIST/raw",
@@ -55,6 +59,8 @@ SPECS = {
         classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         shape=(3, 32, 32),
         counts={"train": 50_000, "test": 10_000},
+        # None for images: some copies hold a few that were decoded from JPEG. Their pixels are nearly the same.
+        checksums={"train": (None, 0x4EE6AC62), "test": (None, 0xBADA58C9)},
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
         folder="cifar-10-batches-py",
@@ -102,5 +108,5 @@ def root_folder(root: str | os.PathLike | None = None) -> Path:
 
 
 def fetch_command(name: str, root: Path) -> str:
-    """The line to type to get a data set, or to mend one."""
+    """The line to type to get a data set, or to fix one."""
     return f"torchcourse data fetch {name} --root {shlex.quote(str(root))}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -10,6 +11,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from torchcourse.data import files
 from torchcourse.data.catalog import SPLITS, spec
@@ -67,6 +70,7 @@ def fetch(name: str, root: Path, force: bool = False) -> str:
     NoDownload if there is no way to get the data.
     """
     what = spec(name)
+    sweep(name, root)
     if not force and _whole(name, root):
         return f"{what.title} is already there, whole: {root}"
     if offline():
@@ -80,10 +84,28 @@ def fetch(name: str, root: Path, force: bool = False) -> str:
     with _one_at_a_time(root, name):
         if not force and _whole(name, root):  # another process was quicker
             return f"{what.title} was fetched by another process: {root}"
-        with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-", ignore_cleanup_errors=True) as temporary:
+        with tempfile.TemporaryDirectory(dir=root, prefix=_prefix(name), ignore_cleanup_errors=True) as temporary:
             moved = _put(_download(name, Path(temporary)), root / name)
     renamed = "".join(f"\nThe file that was in the way is now {path}." for path in moved)
     return f"{what.title} is there: {root / name}{renamed}"
+
+
+def sweep(name: str, root: Path) -> None:
+    """Removes the temporary folders of downloads that were killed. That of a download in progress stays."""
+    pattern = re.compile(re.escape(_prefix(name)) + r"[a-z0-9_]{8}")
+    try:
+        left = [path for path in root.iterdir() if pattern.fullmatch(path.name)]
+    except OSError:
+        return
+    if left:
+        with contextlib.suppress(Timeout, OSError, NotImplementedError), _lock(root, name).acquire(timeout=0):
+            for path in left:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _prefix(name: str) -> str:
+    """How the names of temporary folders begin; tempfile adds eight characters."""
+    return f".{name}-download-"
 
 
 def _whole(name: str, root: Path) -> bool:
@@ -111,20 +133,21 @@ def _check_writable(root: Path, title: str, try_it: bool) -> None:
         raise _no_download(title, reason, "Give another folder with --root or TORCHCOURSE_DATA.") from None
 
 
+def _lock(root: Path, name: str) -> FileLock:
+    """Held while a data set is downloaded. The system gives it back when the process dies, however it dies."""
+    return FileLock(root / f".{name}.lock")
+
+
 @contextlib.contextmanager
 def _one_at_a_time(root: Path, name: str) -> Iterator[None]:
     """Lets one process download while the others wait.
 
-    Without locks (Windows, some network disks) each downloads for itself: slower, but no harm, as the last step is
-    a rename.
+    Without locks (some network disks) each downloads for itself: slower, but no harm, as the last step is a rename.
     """
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
-
-            file = stack.enter_context(open(root / f".{name}.lock", "w"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield  # closing the file gives the lock back, also when the process dies
+        with contextlib.suppress(OSError, NotImplementedError):
+            stack.enter_context(_lock(root, name))
+        yield
 
 
 def _download(name: str, temporary: Path) -> Path:
@@ -136,7 +159,7 @@ def _download(name: str, temporary: Path) -> Path:
 
     what = spec(name)
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_STALL_SECONDS)  # torchvision sets none: a stalled connection would hang for ever
+    socket.setdefaulttimeout(_STALL_SECONDS)  # torchvision sets none: a stalled connection would hang forever
     try:
         getattr(datasets, what.torchvision)(temporary, download=True)
         new = temporary / "new"

@@ -1,4 +1,4 @@
-"""Look-alikes of the three data sets, drawn by arithmetic: no file, no network, the same bytes on every machine.
+"""Synthetic look-alikes of the data sets, made by arithmetic: no file, no network, the same bytes on every machine.
 
 The idea: each template becomes a map of distances ("how far is this point from the shape's edge?"), computed once. An
 image is that map looked up through a randomly bent plane: every pixel asks where it comes from, reads the distance

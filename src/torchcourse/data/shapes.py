@@ -1,4 +1,4 @@
-"""The templates of the drawn look-alikes: ten digits, ten garments, ten things to photograph.
+"""The templates of the synthetic look-alikes: ten digits, ten garments, ten things to photograph.
 
 A template is a tuple of layers, painted in order. A layer is `(slot, parts)`: the slot names the color to paint with,
 the parts are outlines to fill or lines to draw, joined into one shape. Coordinates run from -1 to 1, x to the right,

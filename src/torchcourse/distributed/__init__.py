@@ -12,11 +12,15 @@ the device and the backend, make the process group. Leaving the `with` block tak
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import re
+import socket
 import sys
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -26,7 +30,7 @@ import torch.distributed as dist
 
 from torchcourse.errors import CourseError
 
-__all__ = ["Process", "load_ipython_extension", "register", "setup"]
+__all__ = ["Process", "load_ipython_extension", "loopback", "on_loopback", "register", "setup"]
 
 _groups = itertools.count()  # how often this process has called setup(); all ranks call it equally often
 
@@ -80,6 +84,9 @@ def setup(backend: str | None = None, alone: bool = False) -> Process:
                 "For one process on its own: `setup(alone=True)`."
             )
         world = _World(0, 1, 0, 1, None)
+    # Its functions have the default group as a default argument. Imported later, by the first optimizer say, they would
+    # keep the group beyond its end, and with it gloo's threads: one that still has a tensor when Python ends aborts.
+    importlib.import_module("torch.distributed.nn.functional")
     device, chosen, remark = _device_and_backend(world)
     backend = backend or chosen
     if device.type == "cuda":
@@ -94,9 +101,35 @@ def setup(backend: str | None = None, alone: bool = False) -> Process:
         store, _, _ = next(dist.rendezvous("env://", world.rank, world.size))
         # torchrun keeps the store over a restart: without names of its own, a rank finds the addresses of the dead.
         store = dist.PrefixStore(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{next(_groups)}", store)
-    dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, **options)
+    with on_loopback() if world.address is None else nullcontext():
+        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, **options)
     dist.barrier()  # gloo connects in the background; afterwards every rank is there
     return Process(world.rank, world.local_rank, world.size, device, backend)
+
+
+def loopback() -> str:
+    """The network interface by which a machine reaches itself, "lo" or "lo0"; "" where there is none.
+
+    Ranks that are all on one machine need no other. Without GLOO_SOCKET_IFNAME, gloo looks up the machine's own name,
+    which may be unknown, belong to another machine, or take a minute to look up.
+    """
+    return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "")
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """Process groups made in this block use the loopback interface, unless GLOO_SOCKET_IFNAME names another one.
+
+    For this block only: what the process starts later, such as a job on several machines, must not inherit it.
+    """
+    if os.environ.get("GLOO_SOCKET_IFNAME") or not loopback():
+        yield
+        return
+    os.environ["GLOO_SOCKET_IFNAME"] = loopback()
+    try:
+        yield
+    finally:
+        del os.environ["GLOO_SOCKET_IFNAME"]
 
 
 # ---------------------------------------- who am I?
@@ -211,7 +244,7 @@ def _device_and_backend(world: _World) -> tuple[torch.device, str, str | None]:
 
 def register() -> None:
     """Make `%%torchrun` known to IPython. Does nothing outside of it; costs nothing before the first use."""
-    ipython = sys.modules.get("IPython")  # where it runs, it is loaded; elsewhere nobody needs it
+    ipython = sys.modules.get("IPython")  # where it runs, it is loaded; elsewhere it is not needed
     shell = ipython.get_ipython() if ipython else None
     if shell is not None:
         load_ipython_extension(shell)

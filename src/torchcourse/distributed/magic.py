@@ -19,7 +19,6 @@ import selectors
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,17 +28,17 @@ import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
+from torchcourse.distributed import loopback, places
+from torchcourse.distributed.rank import CONSEQUENCE, shorten
 from torchcourse.errors import CourseError
 
 HERE = Path(__file__).parent
 START_LIMIT = 120.0  # seconds until all ranks run: it is torchrun that takes them, and no fault of the cell
 AFTER_FAILURE = 15.0  # seconds that torchrun has to stop the other ranks; then we do it
-# What libraries say below Python that is of no use to anybody in a notebook.
+DRAIN = 10.0  # seconds for what is left in the pipe at the end
+ENDING = 60.0  # seconds that the watcher has to end all processes: it takes two, but the machine may be busy
+# What libraries print below Python and is of no use in a notebook.
 CHATTER = re.compile(r"\[Gloo\] Rank \d+ is connected|socket\.cpp|TCPStore\.cpp|Redirects are currently not supported")
-
-CONSEQUENCE = re.compile(
-    r"Connection (closed|reset)|Broken pipe|failed to recv|recvValue failed|remote (worker|process)"
-)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -138,15 +137,16 @@ class _Run:
         """Start, show what comes, wait for the end, explain it."""
         if os.name != "posix":
             raise CourseError("%%torchrun needs Linux or macOS: on Windows use WSL, or a hub.")
-        process = subprocess.Popen(
-            self._command(),
-            stdin=subprocess.PIPE,  # closed, even by our death, it makes the watcher end everything
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=self._environment(),
-            start_new_session=True,  # so that the watcher outlives a kernel that is killed with its whole group
-            bufsize=0,
-        )
+        with open(self.scratch / "torchrun.log", "wb") as log:
+            process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.PIPE,  # closed, even by our death, it makes the watcher end everything
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self._environment(),
+                start_new_session=True,  # so that the watcher outlives a kernel that is killed with its whole group
+                bufsize=0,
+            )
         where = None
         try:
             in_time = self._show(process)
@@ -173,14 +173,13 @@ class _Run:
 
     def _environment(self) -> dict[str, str]:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
         defaults = {
             "OMP_NUM_THREADS": str(max(1, cores // self.size)),  # all ranks on all cores would be in each other's way
             # All ranks are on this machine: without these, gloo looks up the machine's name, and torchrun has the
             # ranks meet there. The name may not be known, and then they wait.
-            "GLOO_SOCKET_IFNAME": loopback[0] if loopback else "",
+            "GLOO_SOCKET_IFNAME": loopback(),
             "PET_LOCAL_ADDR": "127.0.0.1",
-            # After a restart the ranks would read the addresses of the ones that died, and wait for them for ever.
+            # After a restart the ranks would read the addresses of the ones that died, and wait for them forever.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
         fixed = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}
@@ -199,9 +198,7 @@ class _Run:
             failed_at = None
             while process.poll() is None:
                 if selector.select(0.1) and not self._records(process):
-                    selector.unregister(process.stdout)  # everybody has closed it: only the end is missing
-                    process.wait(10)
-                    break
+                    selector.unregister(process.stdout)  # all writers have closed it: only the end is missing
                 self._restarts()
                 self._raw()
                 if not started and len(list(self.scratch.glob("0-*.pid"))) == self.size:
@@ -215,16 +212,20 @@ class _Run:
         return True
 
     def _end(self, process: subprocess.Popen) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it may have ended by itself
+            process.stdin.write(b"\n")
         process.stdin.close()
         try:
-            process.wait(10)
+            process.wait(ENDING)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(ENDING)
 
     def _drain(self, process: subprocess.Popen) -> None:
         """What is left in the pipe and in the files at the end."""
-        while self._records(process):
+        limit = time.monotonic() + DRAIN
+        while self._records(process) and time.monotonic() < limit:  # a rank that escaped may print forever
             pass
         process.stdout.close()
         self._restarts()
@@ -310,8 +311,6 @@ class _Run:
             rank, code = next(iter(deaths.items()))
             crash = (self.scratch / f"{self.attempt}-{rank}.crash").read_text("utf-8", "replace")
             if crash:
-                from torchcourse.distributed.rank import shorten
-
                 print(shorten(crash.partition("\nExtension modules:")[0]).rstrip())
             why = f"exit code {code}" if code >= 0 else f"signal {_signal(-code)}"
             memory = " (perhaps for want of memory)" if code == -signal.SIGKILL else ""
@@ -340,29 +339,24 @@ class _Run:
         return text
 
     def _places(self) -> str:
-        """Where each rank is right now: a signal makes Python write its stack, even inside a call that waits."""
+        """Where each rank is right now."""
         files = {rank: self.scratch / f"{self.attempt}-{rank}.pid" for rank in range(self.size)}
         running = {rank: file for rank, file in files.items() if file.exists() and not _done(file)}
-        for file in running.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(json.loads(file.read_text())["pid"], signal.SIGUSR1)
-        time.sleep(0.5)
+        processes = {json.loads(file.read_text())["pid"]: file.with_suffix(".stack") for file in running.values()}
+        stacks = dict(zip(running, places.stacks(processes, r'rank\.py", line \d+ in <module>\n'), strict=True))
         said = []
         for rank, file in files.items():
             if rank in running:
-                said.append(f"rank {rank} was {self._place(file.with_suffix('.stack').read_text('utf-8', 'replace'))}")
+                said.append(f"rank {rank} was {self._place(stacks[rank])}")
             else:
                 said.append(f"rank {rank} had {'finished' if file.exists() else 'not started yet'}")
         return "\n".join(said)
 
     def _place(self, stack: str) -> str:
-        frames = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', stack, re.M)  # innermost first
-        own = next((i for i, (file, _, _) in enumerate(frames) if file == self.name), None)
-        if own is None:
+        place = places.place(stack, lambda file: file == self.name)
+        if place is None:
             return "not yet in your code"
-        number = int(frames[own][1])
-        inner = [call for file, _, call in frames[max(0, own - 3) : own] if f"torch{os.sep}" in file]
-        call = next((call for call in reversed(inner) if call != "wrapper"), None)
+        _, number, call = place
         text = self.lines[number - 1].strip() if number <= len(self.lines) else ""
         return f"in line {number}: {text}" + (f"   (waiting in `{call}`)" if call and call not in text else "")
 

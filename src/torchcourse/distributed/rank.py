@@ -22,6 +22,11 @@ import time
 import traceback
 
 PIECE = 400  # bytes; so short a piece is written whole or not at all, also on macOS
+# Errors of a rank that has lost another one.
+CONSEQUENCE = re.compile(
+    r"Connection (closed|reset)|Broken pipe|failed to recv|recvValue failed|remote (worker|process)"
+)
+CAUSE_LIMIT = 10.0  # seconds that the lost rank has to say why
 
 
 class Lines(io.TextIOBase):
@@ -64,7 +69,7 @@ class Lines(io.TextIOBase):
 
 
 def shorten(text: str) -> str:
-    """A traceback with installed files named from their package on: where they are installed helps nobody."""
+    """A traceback with installed files named from their package on: where they are installed is of no help."""
     folders = {os.path.dirname(os.path.dirname(os.path.abspath(m.__file__))) for m in (json, contextlib)}
     text = re.sub(r'File "[^"]*[/\\]site-packages[/\\]', 'File ".../', text)
     for folder in sorted({os.path.dirname(os.path.abspath(contextlib.__file__)), *folders}, key=len, reverse=True):
@@ -85,6 +90,8 @@ def main() -> int:
         job = json.load(file)
     rank, attempt = os.environ["RANK"], os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     mine = os.path.join(job["scratch"], f"{attempt}-{rank}")
+    numbers = map(str, range(int(os.environ["WORLD_SIZE"])))
+    others = [os.path.join(job["scratch"], f"{attempt}-{number}") for number in numbers if number != rank]
 
     # The pipe to the notebook is our standard output. Libraries below Python write to a file instead, which the
     # notebook reads as well: what they say when they crash is not lost.
@@ -116,6 +123,8 @@ def main() -> int:
     except BaseException as error:
         code = 1
         failed(mine, error, code)
+        if CONSEQUENCE.search(str(error)):
+            await_ends(others)
     sys.stdout.finish()
     sys.stderr.finish()
     if not code:
@@ -140,6 +149,18 @@ def failed(mine: str, error: BaseException, code: int) -> None:
         traceback=text,
         code=code,
     )
+
+
+def await_ends(ranks: list[str]) -> None:
+    """Wait until these ranks have written down how they ended, for a while: our own end makes torchrun stop them.
+
+    A rank that closes its group on the way out of an exception lets us fail before it has come to its own report.
+    """
+    limit = time.monotonic() + CAUSE_LIMIT
+    while not all(os.path.exists(f"{rank}.failed") or os.path.exists(f"{rank}.done") for rank in ranks):
+        if time.monotonic() > limit:
+            return
+        time.sleep(0.02)
 
 
 if __name__ == "__main__":

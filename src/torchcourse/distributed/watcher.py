@@ -1,19 +1,21 @@
-"""A small process between the notebook and torchrun: whatever happens to the notebook, nothing keeps running.
+"""A small process between a notebook and what it starts: whatever happens to the notebook, nothing keeps running.
 
 Called as `watcher.py SCRATCH COMMAND...`. It starts the command and ends with its exit code. Its standard input is a
-pipe that only the notebook holds open: when that is closed, because the cell was interrupted, the time is up or the
-kernel was killed, the watcher ends the command and every process below it. torchrun alone could not do that: it puts
-each rank into a session of its own, out of reach of the signals that end a notebook.
+pipe that only the caller holds open. One byte on it is a request: the cell was interrupted, or the time is up. The end
+of the pipe without a byte means that the caller is dead. Either way the watcher ends the command and every process
+below it; when the caller is dead, it also removes the folder SCRATCH. torchrun alone could not do that: it puts each
+rank into a session of its own, out of reach of the signals that end a notebook. The runner behind `make run` starts its
+kernels in the same way.
 """
 
 import contextlib
 import ctypes
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
@@ -60,26 +62,32 @@ def status(process: psutil.Process) -> str | None:
 def main() -> int:
     """Start the command and watch. Returns its exit code, 1 if it had to be ended."""
     scratch, *command = sys.argv[1:]
-    notebook = os.getppid()
+    caller = os.getppid()
     adopt_orphans()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signals = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    for number in signals:
         signal.signal(number, lambda *_: sys.exit(1))
+    said: list[bytes] = []  # what came through the pipe: a byte, or nothing at its end
+    # A thread, because Windows cannot wait for a pipe and for a time at once.
+    pipe = threading.Thread(target=lambda: said.append(os.read(0, 1)), daemon=True)
+    pipe.start()
     known: set[psutil.Process] = set()
-    with open(os.path.join(scratch, "torchrun.log"), "w") as log:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
-        try:
-            while child.poll() is None:
-                cut, _, _ = select.select([0], [], [], 0.1)
-                if cut or os.getppid() != notebook:
-                    return 1
-                with contextlib.suppress(psutil.Error):
-                    known.update(psutil.Process().children(recursive=True)) if sys.platform != "linux" else None
-            return child.returncode
-        finally:
-            end_all(known)
-            if os.getppid() != notebook:  # nobody is left to clear away
-                time.sleep(0.1)
-                shutil.rmtree(scratch, ignore_errors=True)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        while child.poll() is None:
+            pipe.join(0.1)
+            if not pipe.is_alive() or os.getppid() != caller:
+                return 1
+            with contextlib.suppress(psutil.Error):
+                known.update(psutil.Process().children(recursive=True)) if sys.platform != "linux" else None
+        return child.returncode
+    finally:
+        for number in signals:  # a second request must not stop the first one halfway
+            signal.signal(number, signal.SIG_IGN)
+        end_all(known)
+        if b"" in said or os.getppid() != caller:
+            time.sleep(0.1)
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 
 It takes two or three seconds, changes nothing, and names neither user nor machine. The JSON is one object: `format` (1;
 another number means another form), `torchcourse` (its version), `ready` (true or false), `seconds`, and `findings`, a
-list of objects in a fixed order with `name`, `ok` (true is fine, false must be mended, null is worth knowing), `found`,
+list of objects in a fixed order with `name`, `ok` (true is fine, false needs a fix, null is worth knowing), `found`,
 `fix` ("" where there is nothing to do) and `seconds`.
 """
 
@@ -16,9 +16,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from torchcourse.checks.show import in_notebook
 from torchcourse.doctor import machine, processes, report, software, storage
 from torchcourse.doctor.finding import Examination, Finding, ask
+from torchcourse.place import in_notebook
 
 __all__ = ["EXAMINATIONS", "Finding", "examine", "main", "pool", "show"]
 
@@ -40,8 +40,8 @@ EXAMINATIONS: dict[str, Examination] = {
     "memory": Examination(machine.memory),
     "shared memory": Examination(machine.shared_memory),
     "clock": Examination(machine.clock),
-    "write permission": Examination(storage.permission, 5, "A network disk hangs: tell whoever keeps the machine."),
-    "disk": Examination(storage.disk, 5, "A network disk hangs: tell whoever keeps the machine."),
+    "write permission": Examination(storage.permission, 5, "A network disk hangs: tell the machine's administrator."),
+    "disk": Examination(storage.disk, 5, "A network disk hangs: tell the machine's administrator."),
     "data folder": Examination(storage.data_folder, 5, SLOW_DISK),
     "data sets": Examination(storage.data_sets, 20, SLOW_DISK),
     "DataLoader workers": Examination(
@@ -61,14 +61,14 @@ def examine() -> list[Finding]:
 
 
 def main(json: bool = False) -> int:
-    """Print the findings; the exit status is 1 if anything must be mended. json: print an object for programs."""
+    """Print the findings; the exit status is 1 if anything needs a fix. json: print an object for programs."""
     findings = examine()
     _say(report.as_json(findings) if json else report.as_text(findings))
     return int(not report.ready(findings))
 
 
 def pool(paths: list[str]) -> int:
-    """Print the reports of a class as one table; the exit status is 1 if any of them has something to be mended."""
+    """Print the reports of a class as one table; the exit status is 1 if any of them has something to fix."""
     reports = {Path(path).stem: report.read(Path(path)) for path in paths}
     _say(report.pooled(reports))
     return int(not all(report.ready(findings) for findings in reports.values()))
@@ -76,7 +76,7 @@ def pool(paths: list[str]) -> int:
 
 def _say(text: str) -> None:
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that has no ✓ shall show the report all the same
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no ✓ still shows the report
     print(text)
 
 

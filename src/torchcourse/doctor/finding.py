@@ -22,7 +22,7 @@ Answer = tuple[bool | None, str, str]  # (ok, found, fix), see Finding
 class Finding:
     """One line of the report.
 
-    ok: True is fine, False must be mended, None is worth knowing: the course runs all the same.
+    ok: True is fine, False needs a fix, None is worth knowing: the course runs anyway.
     found: what is there; fix: what to do, "" when there is nothing to do; seconds: how long the examination took.
     """
 
@@ -39,7 +39,7 @@ class Examination:
 
     look: Callable[[], Answer]
     limit: float = 5.0
-    hangs: str = "Try again. If it hangs again, restart the machine, or tell whoever keeps it."
+    hangs: str = "Try again. If it hangs again, restart the machine, or tell its administrator."
 
 
 def ask(name: str, examination: Examination) -> Finding:

@@ -64,7 +64,7 @@ def _computes(accelerator: torch.device) -> Answer:
                 "`torch.cuda.get_arch_list()` with `torch.cuda.get_device_capability()`, then install one that has."
             )
         elif "out of memory" in problem:
-            fix = "Somebody's program fills the GPU: `nvidia-smi` names it. Perhaps another notebook of yours?"
+            fix = "Another program fills the GPU: `nvidia-smi` names it. Perhaps another notebook of yours?"
         else:
             fix = "Restart the kernel; if that does not help, update the driver of the device."
         return False, f"{found}, but it does not compute: {problem}", fix
@@ -129,7 +129,7 @@ def threads() -> Answer:
         )
         return None, f"{found}, but a quota gives this process the time of {quota:g}", fix
     if count == 1 and usable > 1:
-        reason = "OMP_NUM_THREADS is 1" if os.environ.get("OMP_NUM_THREADS") == "1" else "the others stand idle"
+        reason = "OMP_NUM_THREADS is 1" if os.environ.get("OMP_NUM_THREADS") == "1" else "the others are idle"
         return None, f"{found}: {reason}", f"For more speed, `torch.set_num_threads({usable})`."
     return True, found, ""
 

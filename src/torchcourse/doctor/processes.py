@@ -1,4 +1,4 @@
-"""Several processes on one machine: workers of a DataLoader, and ranks that meet on a port and exchange tensors."""
+"""Several processes on one machine: workers of a DataLoader, and ranks that exchange tensors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 import socket
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
+from torchcourse import distributed
 from torchcourse.doctor.finding import Answer
 
 WORKERS_LIMIT = 10  # seconds: where processes are not forked, each worker imports PyTorch first
@@ -38,7 +37,7 @@ def workers() -> Answer:
     problem, right = "", False
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "more workers than cores": they shall only prove that they can
+            warnings.simplefilter("ignore")  # "more workers than cores": they only have to prove that they can
             loader = DataLoader(Squares(), batch_size=2, num_workers=2, timeout=WORKERS_LIMIT)
             right = sum(int(batch[:, 0].sum()) for batch in loader) == 140
     except (RuntimeError, OSError) as error:
@@ -80,13 +79,13 @@ def ports(told: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> Answer
             socket.create_connection(server.getsockname(), timeout=2).close()
     except OSError as error:
         fix = "Something forbids connections within this machine: a firewall, or a sandbox without loopback."
-        return False, f"nobody can listen on 127.0.0.1 ({error.strerror or error})", fix
+        return False, f"no program can listen on 127.0.0.1 ({error.strerror or error})", fix
     found = "free ones can be had"
     if told.is_file():
         low, high = (int(word) for word in told.read_text().split())
         found = f"free ones from {low} to {high}"
         if high - low < 1000:
-            return None, f"{found}: few", "Many ranks may run out of them: tell whoever keeps this machine."
+            return None, f"{found}: few", "Many ranks may run out of them: tell the administrator of this machine."
     if not _free(PORT):
         fix = "`torchrun --standalone` and `%%torchrun` choose a free one; else say `--master-port`."
         return None, f"{found}; {PORT}, torchrun's own, is taken", fix
@@ -111,46 +110,31 @@ def gloo() -> Answer:
         found = f"GLOO_SOCKET_IFNAME is {wish}, and there is no such interface"
         return False, found, f"Unset it, or set it to one of: {', '.join(interfaces)}."
     try:
-        with _loopback(interfaces):
+        with distributed.on_loopback():  # as `%%torchrun` does
             sums = _exchange()
     except (RuntimeError, OSError) as error:
         problem = str(error).strip().splitlines()[0]
-        return False, f"two ranks could not exchange a tensor: {problem}", _gloo_fix(interfaces)
+        return False, f"two ranks could not exchange a tensor: {problem}", _gloo_fix()
     if sums != [3.0, 3.0]:
-        return False, f"two ranks added 1 and 2, and got {sums}", _gloo_fix(interfaces)
+        return False, f"two ranks added 1 and 2, and got {sums}", _gloo_fix()
     return True, "two ranks exchanged a tensor", ""
 
 
-def _gloo_fix(interfaces: list[str]) -> str:
-    return f"Set GLOO_SOCKET_IFNAME={_lo(interfaces) or 'lo'} and MASTER_ADDR=127.0.0.1, then restart the kernel."
-
-
-def _lo(interfaces: list[str]) -> str:
-    return next((name for name in interfaces if name in ("lo", "lo0")), "")
-
-
-@contextmanager
-def _loopback(interfaces: list[str]) -> Iterator[None]:
-    """As `%%torchrun` does: all ranks are on this machine, so take its loopback, unless the user chose another."""
-    before = os.environ.get("GLOO_SOCKET_IFNAME")
-    if not before and _lo(interfaces):
-        os.environ["GLOO_SOCKET_IFNAME"] = _lo(interfaces)
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("GLOO_SOCKET_IFNAME", None)
+def _gloo_fix() -> str:
+    interface = distributed.loopback() or "lo"
+    return f"Set GLOO_SOCKET_IFNAME={interface} and MASTER_ADDR=127.0.0.1, then restart the kernel."
 
 
 def _exchange() -> list[float]:
     """What each of two ranks has after an all-reduce of 1 and 2. Raises what a rank raised."""
     limit = timedelta(seconds=RANKS_LIMIT)
-    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=limit)
+    # Not a TCPStore: it looks up names, and complains below Python where there is no name service.
+    store = dist.HashStore()
+    store.set_timeout(limit)
     results: list[float | BaseException] = [0.0, 0.0]
 
     def rank(number: int) -> None:
         try:
-            store = dist.TCPStore("127.0.0.1", server.port, is_master=False, timeout=limit)
             group = dist.ProcessGroupGloo(store, number, 2, limit)
             value = torch.full((1,), number + 1.0, device="cpu")
             group.allreduce([value]).wait()

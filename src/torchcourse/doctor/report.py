@@ -15,18 +15,18 @@ from torchcourse.errors import CourseError
 
 FORMAT = 1  # of the JSON; changes only when a program that reads it would have to
 # ok -> (sign, word, color): the sign and the word say the same as the color
-LOOKS = {True: ("✓", "fine", "#009E73"), False: ("✗", "mend this", "#D55E00"), None: ("○", "note", "#6B6B6B")}
+LOOKS = {True: ("✓", "fine", "#009E73"), False: ("✗", "fix this", "#D55E00"), None: ("○", "note", "#6B6B6B")}
 
 
 def ready(findings: list[Finding]) -> bool:
-    """Whether nothing must be mended."""
+    """Whether nothing needs a fix."""
     return not any(finding.ok is False for finding in findings)
 
 
 def verdict(findings: list[Finding]) -> str:
     """The last line of a report."""
     broken = [finding.name for finding in findings if finding.ok is False]
-    return f"To be mended first: {', '.join(broken)}." if broken else "Ready for the course."
+    return f"Fix this first: {', '.join(broken)}." if broken else "Ready for the course."
 
 
 def as_text(findings: list[Finding]) -> str:
@@ -85,11 +85,11 @@ def read(path: Path) -> list[Finding]:
     except OSError as error:
         raise CourseError(f"{path} cannot be read ({error.strerror}).") from None
     except (ValueError, KeyError, TypeError):
-        raise CourseError(f"{path} is no report: `torchcourse doctor --json > {path.name}` writes one.") from None
+        raise CourseError(f"{path} is not a report: `torchcourse doctor --json > {path.name}` writes one.") from None
 
 
 def pooled(reports: dict[str, list[Finding]]) -> str:
-    """The reports of a class: what must be mended how often, what is only noted, and who needs help with what.
+    """The reports of a class: how often each problem occurs, what is only noted, and who needs help with what.
 
     reports: name of a report -> its findings.
     """
@@ -105,7 +105,7 @@ def pooled(reports: dict[str, list[Finding]]) -> str:
     lines = [f"{count}, {len(reports) - len(waiting)} ready for the course."]
     if worst:
         width = max(map(len, worst))
-        lines += ["", f"{'':<{width}}  mend  note  fine"]
+        lines += ["", f"{'':<{width}}   fix  note  fine"]
         lines += [
             f"{name:<{width}}  {counts[False][name]:>4}  {counts[None][name]:>4}  {counts[True][name]:>4}"
             for name in worst

@@ -1,4 +1,4 @@
-"""Python, PyTorch and what stands beside them: versions that fit, packages from one place, the kernel of notebooks."""
+"""Python, PyTorch, and their companions: versions that fit, packages from one place, the kernel of notebooks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 import torchcourse
-from torchcourse.checks.show import in_notebook
 from torchcourse.doctor.finding import Answer, shown
+from torchcourse.place import in_notebook
 
 OLDEST_PYTHON = (3, 11)
 LIBRARIES = ("torch", "torchvision", "numpy", "matplotlib")
@@ -53,7 +53,7 @@ def _build() -> str:
 def torchvision() -> Answer:
     """Does torchvision fit torch?"""
     # Importing torchvision takes seconds, and fails in a puzzling way ("operator torchvision::nms does not exist")
-    # beside a torch that it was not built for. What it was built for stands in its own list of requirements.
+    # beside a torch that it was not built for. Its own list of requirements says what it was built for.
     from packaging.requirements import Requirement
 
     try:

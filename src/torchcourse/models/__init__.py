@@ -3,5 +3,16 @@
 from torchcourse.models.cifar import CifarNet, CifarTutorial
 from torchcourse.models.layers import ConvBlock, Normalize
 from torchcourse.models.mnist import MnistExample, MnistNet
+from torchcourse.models.patches import Attention, PatchBlock, Patches
 
-__all__ = ["CifarNet", "CifarTutorial", "ConvBlock", "MnistExample", "MnistNet", "Normalize"]
+__all__ = [
+    "Attention",
+    "CifarNet",
+    "CifarTutorial",
+    "ConvBlock",
+    "MnistExample",
+    "MnistNet",
+    "Normalize",
+    "PatchBlock",
+    "Patches",
+]

@@ -3,7 +3,7 @@
 What makes it quick:
 
 - A network that is small where images are large (`models.CifarNet`), with batch norm and max pooling.
-- A stem that need not be learned: its weights come from the training images themselves (`CifarNet.whiten`). It looks
+- A stem that is not learned: its weights come from the training images themselves (`CifarNet.whiten`). It looks
   at 3×3 pixels and keeps what varies most; patches of 2×2 pixels hold too little, and a run ends clearly lower.
 - Orthogonal steps for the convolutions (`optim.Muon`): fewer steps to the same accuracy.
 - Convolutions that begin by handing their input on, so that something reaches the other end from the first step.
@@ -67,17 +67,16 @@ def train(
     """Train a new network.
 
     setting: a name in SETTINGS, or one of your own.
-    seed: of the first weights, the order of the images and their changes. Same seed, device and number of threads: same
-        weights, bit for bit.
+    seed: of the first weights, the order of the images and their changes. On a CPU the same seed, dtype and number of
+        threads give the same weights, bit for bit; a GPU adds in another order, and the last digits differ.
     images: to learn from; None means CIFAR-10's training set. validation: for a score after each epoch.
-    device: None means `device.best()`. dtype: to compute in; None means `device.fast_dtype(device)`.
+    device: None means `device.best()`. dtype: to compute in; None means the one that `fit` finds faster.
     """
     if isinstance(setting, str) and setting not in SETTINGS:
         raise CourseError(f"There is no setting {setting!r}. Choose one of: {', '.join(SETTINGS)}; or make a Setting.")
     how = SETTINGS[setting] if isinstance(setting, str) else setting
     images = data.load("cifar10", "train") if images is None else images
     device = devices.best() if device is None else torch.device(device)
-    dtype = dtype or devices.fast_dtype(device)
 
     start = time.perf_counter()
     torch.manual_seed(seed)
@@ -93,7 +92,7 @@ def train(
         validation=None if validation is None else data.loader(validation, 500),
         loss_fn=nn.CrossEntropyLoss(label_smoothing=how.smoothing),
         scheduler=torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps),
-        dtype=dtype,
+        dtype=dtype or "fast",
         verbose=verbose,
     )
     return Run(model, history, time.perf_counter() - start)
@@ -105,10 +104,12 @@ def network(how: Setting, images: data.ImageSet) -> nn.Module:
     net = models.CifarNet(how.widths, how.stride, residual=False, classes=len(images.classes))
     net.whiten(normalize(images[:5000][0]))
     with torch.no_grad():
-        net.head.weight /= 9  # all classes nearly equally likely at first: the convolutions come first
+        # Small logits: at first, all classes are about equally likely, and the convolutions learn before the head does.
+        net.head.weight /= 9
         for layer in net.stages.modules():
             if isinstance(layer, nn.Conv2d):
-                nn.init.dirac_(layer.weight[: layer.in_channels])  # begins by handing on what it gets
+                # Each of the first channels starts as a copy of an input channel: the image gets through from step 1.
+                nn.init.dirac_(layer.weight[: layer.in_channels])
     augment = Augment(flip=True, shift=how.shift, mode="reflect")
     return Averaged(nn.Sequential(augment, normalize, net), flip=True)
 

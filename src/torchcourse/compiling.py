@@ -1,0 +1,142 @@
+"""What torch.compile captures, counted without a compiler; and what this machine lacks for compiling.
+
+    with compiling.counting() as backend:
+        compiled = torch.compile(function, backend=backend)
+        compiled(x)
+        print(len(backend.graphs), backend.recompilations)
+
+`torch.compile` works in two steps: Dynamo reads the Python code and captures graphs of tensor operations, and a backend
+turns each graph into fast code. The default backend, Inductor, calls a C++ or Triton compiler and takes seconds. The
+backend here keeps each graph and runs it as it is, operation by operation: nothing gets faster, but capturing takes
+milliseconds, needs no compiler, and can be counted.
+"""
+
+import contextlib
+import linecache
+import logging
+import os
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def missing() -> str | None:
+    """What `torch.compile` needs for fast code and this machine lacks: a sentence that says what to install, or None.
+
+    Inductor calls the C++ compiler that `$CXX` names, or the usual one of the system. What it compiles includes
+    Python.h, which many systems package apart from Python. Asks for the files only and compiles nothing.
+    """
+    compiler = os.environ.get("CXX") or {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    lacks = {}  # in words -> the package of Debian and Ubuntu
+    if not shutil.which(compiler):
+        lacks[f"the C++ compiler {compiler}"] = "g++"
+    folders = [Path(sysconfig.get_path("include"))]
+    if sys.platform == "darwin":  # Apple's own Python names a folder that may not exist
+        folders.append(Path(sysconfig.get_path("stdlib")).parent.parent / "Headers")
+    if not any((folder / "Python.h").is_file() for folder in folders):
+        lacks["Python's header file Python.h"] = "python{}.{}-dev".format(*sys.version_info)
+    if not lacks:
+        return None
+    return (
+        f"This machine lacks {' and '.join(lacks)}, which torch.compile needs. "
+        f"On Debian or Ubuntu, install what is missing with `sudo apt install {' '.join(lacks.values())}`."
+    )
+
+
+class CountingBackend:
+    """A backend for `torch.compile` that keeps the graphs it gets. Use it inside `counting()`.
+
+    graphs: one for each call of the backend, in order; `len(graphs)` says how often something was compiled. Code in one
+        piece gives one graph. A graph break cuts it into pieces, each with a graph of its own (if it has operations).
+    recompilations: how many of the graphs belong to code that had a graph before, but not one for inputs like these.
+    """
+
+    def __init__(self) -> None:
+        self.graphs: list[torch.fx.GraphModule] = []
+        self.recompilations = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+        # PyTorch numbers compilations: 2/0 is the first one of the third piece of code, 2/1 the second one.
+        number = torch._guards.CompileContext.current_compile_id()
+        self.graphs.append(graph)
+        self.recompilations += number is not None and bool(number.frame_compile_id)
+        return graph.forward
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why code was compiled again, in PyTorch's own words: "tensor 'x' size mismatch at index 0 ...", say."""
+        again = [found.recompile_reason for found in torch._dynamo.utils.get_compilation_metrics()]
+        # What follows are a second reason and a comment with the place in the code.
+        return [reason.partition(": ")[2].split("\n")[0].split("  #")[0].strip() for reason in again if reason]
+
+    @property
+    def breaks(self) -> list[tuple[str, int, str]]:
+        """Where code was cut: file, number and text of the line, innermost function first; each place once."""
+        pieces = [(found.co_filename, found.co_name or "") for found in torch._dynamo.utils.get_compilation_metrics()]
+        # What follows a break becomes a function whose name says in which line the break was.
+        after = [(file, int(name.rpartition("_at_")[2])) for file, name in pieces if "_resume_in_" in name]
+        places = dict.fromkeys((file, number, linecache.getline(file, number).strip()) for file, number in after)
+        return [*places]
+
+    def __repr__(self) -> str:
+        return f"{len(self.graphs)} graphs, {self.recompilations} of them recompilations"
+
+
+@contextlib.contextmanager
+def counting(quiet: bool = True) -> Iterator[CountingBackend]:
+    """A fresh backend; `torch.compile` forgets before and after the block what it has compiled, everywhere.
+
+    Without that, a function that was compiled before comes from the cache and isn't counted, and `fullgraph=True` on
+    the same function and backend says nothing about graph breaks.
+    quiet: without PyTorch's log messages about graph breaks and about reaching the limit of recompilations.
+    """
+    log = logging.getLogger("torch._dynamo")
+    level = log.level
+    torch.compiler.reset()
+    torch._dynamo.utils.clear_compilation_metrics()
+    try:
+        # `.item()` is a graph break by default, and `capture_scalar_outputs` would hide that.
+        with torch.compiler.set_stance("default"), torch._dynamo.config.patch(capture_scalar_outputs=False):
+            if quiet:
+                log.setLevel(logging.ERROR)
+            yield CountingBackend()
+    finally:
+        log.setLevel(level)
+        torch.compiler.reset()
+
+
+@dataclass(frozen=True)
+class Break:
+    """Where and why Dynamo could not go on in the same graph.
+
+    reason: PyTorch's own words, their first line. file, number, line: where in the code, and the line of source there.
+    """
+
+    reason: str
+    file: str
+    number: int
+    line: str
+
+
+def first_break(function: Callable, *args: Any, **kwargs: Any) -> Break | None:
+    """The first graph break of a call, or None if everything fits into one graph. Calls the function once.
+
+    What PyTorch calls `fullgraph=True`: an error instead of a graph break. One thing is different there: `.item()`
+    becomes a part of the graph, where it still waits for the device; without `fullgraph` it is a graph break.
+    """
+    with counting() as backend:
+        try:
+            torch.compile(function, backend=backend, fullgraph=True)(*args, **kwargs)
+        except torch._dynamo.exc.TorchDynamoException as error:  # Unsupported, or an error inside Dynamo
+            reason, _, stack = str(error).partition("\nfrom user code:\n")
+            frames = re.findall(r'File "(.*)", line (\d+), in .*\n +(.*)', stack)
+            file, number, line = frames[-1] if frames else ("", 0, "")
+            return Break(reason.strip().splitlines()[0], file, int(number), line.strip())
+    return None

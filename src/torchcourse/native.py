@@ -1,0 +1,108 @@
+"""Operators in C++ against PyTorch's stable ABI: one call of the compiler, tried in a process of their own.
+
+    if native.compiler():
+        library = native.build(source)  # a shared library
+        results = native.call(library, "lab::unpack", [(numbers, scales)])
+
+A mistake in C++ can end the process that it happens in, so `call` never loads a library into this one.
+"""
+
+import functools
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcourse.errors import CourseError
+
+TARGET = "0x020b000000000000"  # the library works with PyTorch 2.11 and later
+SECONDS = 120.0  # for a call of the compiler or of the operator, on a busy machine
+
+PROGRAM = """
+import os, re, sys, torch
+library, name, given, results = sys.argv[1:]
+torch.ops.load_library(library)
+namespace, _, operator = name.partition("::")
+operator = getattr(getattr(torch.ops, namespace), operator)
+found = []
+for inputs in torch.load(given):
+    try:
+        found.append(operator(*inputs))
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        found.append(re.sub(r"/\\S*/", "", line))  # without folders
+    torch.save(found, results + ".part")  # memory that the operator has damaged may end the process in here
+    os.replace(results + ".part", results)
+"""
+
+
+class BuildError(CourseError):
+    """What the compiler says about the source: its first error, or that it is missing."""
+
+
+def compiler() -> str | None:
+    """The C++ compiler, `$CXX` or g++, on Linux; None where there is none."""
+    return shutil.which(os.environ.get("CXX", "g++")) if platform.system() == "Linux" else None
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="torchcourse-native-")
+
+
+@functools.cache
+def build(source: str) -> Path:
+    """A shared library from C++ source; the same source is compiled once. Raises BuildError."""
+    found = compiler()
+    if not found:
+        raise BuildError("There is no C++ compiler here: install g++, or use a machine that has it.")
+    path = Path(tempfile.mkdtemp(dir=_folder().name)) / "operator.cpp"
+    path.write_text(source, encoding="utf-8")
+    torch_folder = Path(torch.__file__).parent
+    include = [f"-I{torch_folder / 'include'}", f"-I{torch_folder / 'include/torch/csrc/api/include'}"]
+    link = [f"-L{torch_folder / 'lib'}", "-Wl,--no-as-needed", "-ltorch_cpu"]
+    target = [f"-DTORCH_TARGET_VERSION={TARGET}", "-shared", "-fPIC", "-O1", "-w"]
+    words = [found, "-std=c++20", *target, str(path), *include, *link, "-o", str(path.with_suffix(".so"))]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, env=os.environ | {"LC_ALL": "C"})
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"The compiler was still working after {SECONDS:g} seconds.") from None
+    if done.returncode:
+        errors = re.findall(r"^(.*?): (?:fatal )?error: (.*)$", done.stderr, re.MULTILINE)
+        place, message = errors[0] if errors else ("", done.stderr.strip().splitlines()[-1])
+        raise BuildError(f"{place.replace(f'{path.parent}{os.sep}', '')}: {message}".lstrip(": "))
+    return path.with_suffix(".so")
+
+
+def call(library: Path, name: str, given: list[tuple[torch.Tensor, ...]]) -> list[Any]:
+    """What the operator `name` of a library returns for each of the inputs, or what its error says, in a fresh process.
+
+    If the process ends in the middle, the last result is the number of the signal, negative, and those behind it are
+    missing.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, results = Path(folder, "inputs.pt"), Path(folder, "results.pt")
+        torch.save(given, inputs)
+        torch.save([], results)
+        words = [sys.executable, "-P", "-c", PROGRAM, str(library), name, str(inputs), str(results)]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, cwd=folder)
+        except subprocess.TimeoutExpired:
+            return [*torch.load(results), -9]
+        found = torch.load(results)
+        if done.returncode and not found and done.returncode > 0:
+            raise CourseError((done.stderr.strip().splitlines() or ["The process ended."])[-1])
+        return found if done.returncode == 0 else [*found, done.returncode]
+
+
+def registered(name: str) -> torch._ops.OpOverload:
+    """The operator "namespace::name" of this process. Raises AttributeError if there is none."""
+    namespace, _, operator = name.partition("::")
+    return getattr(getattr(torch.ops, namespace), operator).default
