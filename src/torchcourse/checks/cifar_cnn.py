@@ -2,18 +2,23 @@
 
 import copy
 import functools
+import itertools
+import math  # noqa: F401 - for the tables
+import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from torchcourse import data
-from torchcourse.checks.engine import AnswerRaised, Incorrect, Inputs, call, chapter, mistake, same
-from torchcourse.checks.tensors import counted
-from torchcourse.errors import CourseError
+from torchcourse import data, models
+from torchcourse.checks import probes
+from torchcourse.checks.budget import STEPS, Budget
+from torchcourse.checks.engine import AnswerRaised, Inputs, call, chapter
+from torchcourse.checks.spec import Habit, Mistake, Spec, changed, says  # noqa: F401 - for the tables
 
 SLOW_START = 30.0  # the first optimizer of a process imports much of PyTorch, which takes seconds on a slow machine
 TRAINING = 60.0  # a training of a few seconds, on a machine that others use too
@@ -21,458 +26,1020 @@ TRAINING = 60.0  # a training of a few seconds, on a machine that others use too
 exercise = chapter("05_cifar_cnn")
 
 
+def _but(solution: Callable, *places: str) -> Callable:
+    """The solution with some places changed, each given as "old -> new"."""
+    return changed(solution, *(tuple(place.split(" -> ")) for place in places))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _pair(ask: Callable, images: Tensor) -> Any:
+    """Both results in one float64 tensor [2, …], however they are packed."""
+    yours = ask(images)
+    parts = list(yours) if isinstance(yours, tuple | list) or (_real(yours) and yours.dim() > 1) else []
+    if len(parts) != 2 or not all(_real(part) for part in parts):
+        return {"instead": yours}
+    if parts[0].shape != parts[1].shape:
+        return {"shapes": tuple(tuple(part.shape) for part in parts)}
+    return torch.stack([part.detach().cpu().double() for part in parts])
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.is_complex() and not value.is_meta and value.layout == torch.strided
+
+
+def _photographs(new: Inputs) -> list[tuple]:
+    def some(n: int, channels: int, height: int, width: int) -> Tensor:
+        levels, spread = new.rand(1, channels, 1, 1) * 90 + 60, new.rand(1, channels, 1, 1) * 25 + 8  # of each channel
+        lights = new.randn(n, 1, 1, 1) * 30  # each image has its own brightness
+        pixels = levels + lights + new.randn(n, channels, height, width) * spread
+        return pixels.round().clamp(0, 250).to(torch.uint8)
+
+    channels, *others = new.sizes(4, 8, 16)
+    # Many pixels: n and n - 1 in the denominator are both right.
+    return [
+        (some(others[0], channels, *others[1:]),),
+        (some(20, 3, 9, 11),),
+        (some(1, 2, 40, 27),),
+        (some(1200, 1, 6, 7),),
+    ]
+
+
+def _reduced(dim: Any = (0, 2, 3), scale: float = 255, **options: Any) -> Callable:
+    return lambda images: ((images / scale).mean(dim, **options), (images / scale).std(dim, **options))
+
+
+def _mean_and(deviation: Callable) -> Callable:
+    """Wrong solutions with the right means, and deviations from the scaled images."""
+    return lambda images: ((images / 255).mean((0, 2, 3)), deviation(images / 255))
+
+
+def _rows_of(rows: Tensor) -> tuple[Tensor, Tensor]:
+    return (rows / 255).mean(1), (rows / 255).std(1)
+
+
+def _from_squares(images):
+    scaled = images / 255
+    mean = scaled.mean((0, 2, 3))
+    return torch.stack([mean, (scaled.square().mean((0, 2, 3)) - mean.square()).sqrt()])
+
+
+def _channel_after_channel(images):
+    channels = [images[:, c].numpy().astype("float64") / 255 for c in range(images.shape[1])]
+    return torch.tensor([c.mean() for c in channels]), torch.tensor([c.std() for c in channels])
+
+
+def _shaped(*axes: int) -> Callable:
+    """A condition: the results have these axes of the images, and not by chance those of the channels alone."""
+    return lambda yours, expected, images: yours.shape[1:] == tuple(images.shape[axis] for axis in axes)
+
+
+TOGETHER = "one `std` over images, height and width together"
+KNOWN = ((0.4914, 0.4822, 0.4465), (0.485, 0.456, 0.406))  # means of CIFAR-10 and of ImageNet, as many pages print them
+ALL_CHANNELS = "You have one number for all channels together. Red, green and blue each need their own."
+BOTH = "the return value: two tensors of shape [C], for example `return means, deviations`"
+
+exercise(
     "channel_statistics",
-    title="Mean and deviation of each channel",
+    title="Mean and standard deviation of each channel",
     minutes=5,
     difficulty=1,
     points=1,
     takeaway="Two numbers for each channel, from the training images alone; every later image is normalized with them.",
     hints=(
-        "All images and all pixels of one channel together make one mean. Which axes disappear?",
-        "The axes are image, channel, height, width: all but the channel go, `dim=(0, 2, 3)`.",
-        "`scaled = images.float() / 255`, then `scaled.mean(dim=(0, 2, 3))` and `scaled.std(...)` in the same way.",
+        "All images and all pixels of a channel together make one mean. Which axes disappear?",
+        "The axes are image, channel, height, width. All but the channel go: `dim=(0, 2, 3)`.",
+        "`scaled = images.float() / 255`, then `scaled.mean(dim=(0, 2, 3))`, and `scaled.std(...)` in the same way.",
+    ),
+    spec=Spec(
+        draw=_photographs,
+        solution=_reduced(),
+        measure=_pair,
+        rtol=1e-3,
+        look="`dim=(0, 2, 3)`: every axis except the channels",
+        mistakes="""
+            = (images / 255).mean((0, 2, 3))
+            = {"mean": 0.5, "std": 0.2}
+            = tuple(part.tolist() for part in _reduced()(images))
+                Your function should return two tensors, (means, deviations); it returned {yours[instead]}.
+                look: {BOTH}
+                when: "instead" in yours
+            = ((images / 255).mean((0, 2, 3)), (images / 255).std())
+            = ((images / 255).mean(), (images / 255).std((0, 2, 3)))
+                Your means and your deviations have different shapes: {yours[shapes][0]} and {yours[shapes][1]}.
+                look: the `dim` of mean and std: both need `dim=(0, 2, 3)`
+                when: "shapes" in yours
+            = (images.mean((0, 2, 3)), images.std((0, 2, 3)))
+            = ((images // 255).mean((0, 2, 3)), (images // 255).std((0, 2, 3)))
+                PyTorch can't take the mean of bytes: turn the images into floats first.
+                look: `images.float() / 255`
+                when: says(yours, "could not infer", "floating point", "Byte")
+            _reduced(None)
+                {ALL_CHANNELS}
+                look: the `dim` of mean and std
+                when: _shaped()
+            _reduced(keepdim=True)
+                Your numbers may be right, but they have kept the axes of the images: the shape is {yours[0].shape}, not
+                {expected[0].shape}.
+                look: `keepdim=True`: leave it out
+                when: yours[0].squeeze().shape == expected[0].squeeze().shape != (1,) and yours.dim() == 5
+            _reduced((1, 2, 3))
+                You have one number for each image. You need one for each channel.
+                look: the `dim` of mean and std: the axis that stays is the channels, 1
+                when: _shaped(0)
+            _reduced((2, 3))
+                You have one number for each channel of each image: average over the images, too.
+                look: the `dim` of mean and std
+                when: _shaped(0, 1)
+            _reduced(0)
+                You averaged over the images alone, which leaves one number for each pixel.
+                look: the `dim` of mean and std
+                when: _shaped(1, 2, 3)
+            _reduced((0, 1, 2))
+            _reduced((0, 1, 3))
+            _reduced((0, 1))
+                You have one number for each row or column of pixels. You need one for each channel, which is axis 1.
+                look: the `dim` of mean and std
+                when: lambda *given: any(_shaped(*axes)(*given) for axes in ((2,), (3,), (2, 3)))
+            = tuple(torch.stack([part[c] for c in range(3)]) for part in _reduced()(images))
+            = tuple(part[:3] for part in _reduced()(images))
+                With three channels your function works. Here the images have {images.shape[1]}.
+                look: a 3 in your code: the number of channels is `images.shape[1]`
+                when: images.shape[1] != 3 and (says(yours, "out of ") or yours.shape == (2, 3) or yours.shape[1] ==
+                    min(3, images.shape[1]))
+            = (torch.tensor(data.MEAN_STD["cifar10"][0]), torch.tensor(data.MEAN_STD["cifar10"][1]))
+            = (torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225]))
+                These are the numbers of a well-known data set. Compute them from the images that you are given.
+                when: any(torch.allclose(yours[0], torch.tensor(k).double(), atol=2e-3) for k in KNOWN)
+            = (torch.full(images.shape[1:2], 0.5), torch.full(images.shape[1:2], 0.5))
+                0.5 is what many pages use for any data set. Compute the numbers from these images.
+                when: (yours == 0.5).all()
+            = _reduced()(images)[::-1]
+                You returned the deviations first; the means come first.
+            _reduced(scale=1)
+            = (_reduced()(images)[0], _reduced(scale=1)(images)[1])
+            = (_reduced(scale=1)(images)[0], _reduced()(images)[1])
+                Your numbers are those of pixels from 0 to 255: divide by 255 first.
+                look: `images.float() / 255`, before mean and std
+            = _reduced(scale=1)((images // 255).float())
+                `//` rounds down to whole numbers, so every pixel below 255 becomes 0. Divide with `/`.
+            = _rows_of(images.reshape(images.shape[1], -1))
+                `reshape` and `view` don't move axes: your rows begin with the pixels of the first images, not with
+                those of a channel.
+                look: `images.transpose(0, 1)` first, or `dim=(0, 2, 3)` without a reshape
+            _reduced(scale=256)
+                You divided by 256. The largest byte is 255, and it becomes 1.
+                look: `images.float() / 255`
+            = _reduced()(images * (255 / images.max()))
+                You divided by the largest value in these images. Divide by 255, whatever that value is.
+                look: `images.float() / 255`
+            = _reduced()((images / 255 - 0.5) / 0.5 * 255)
+            = _reduced()((images / 255 - 0.5) * 255)
+                Your pixels go from −1 to 1. The scale here is 0 to 1: only divide by 255.
+            _mean_and(lambda scaled: scaled.var((0, 2, 3)))
+                Your second tensor is the variance: the standard deviation is its square root.
+            _mean_and(lambda scaled: scaled.std((2, 3)).mean(0))
+            _mean_and(lambda scaled: scaled.var((2, 3)).mean(0).sqrt())
+                You took the standard deviation within each image and averaged over the images. But bright and dark
+                images differ, too.
+                look: {TOGETHER}
+            _mean_and(lambda scaled: scaled.mean((2, 3)).std(0))
+            _mean_and(lambda scaled: scaled.mean((2, 3)).std(0, correction=0))
+                This is the standard deviation of the images' means. But the pixels inside each image differ, too.
+                look: {TOGETHER}
+            _mean_and(lambda scaled: scaled.square().mean((0, 2, 3)).sqrt())
+                You took the root of the mean square, but did not subtract the mean: that measures brightness.
+            _mean_and(lambda scaled: (scaled - scaled.mean((0, 2, 3), keepdim=True)).abs().mean((0, 2, 3)))
+                This is the mean distance from the mean. The standard deviation is the root of the mean squared
+                distance.
+                look: `std`
+            = ((images / 255).transpose(0, 1).flatten(1).median(1).values, _reduced()(images)[1])
+                Your means are medians: use the mean of all pixels.
+            = _reduced((1, 2))(images[0])
+                These are the numbers of the first image alone. Use all of them.
+            _mean_and(lambda scaled: scaled.std((0, 2)).mean(1))
+            _mean_and(lambda scaled: scaled.mean((0, 2, 3)))
+                Your means are right, your deviations are not: {expected[1][0]:.4f} is right for the first channel, and
+                yours is {yours[1][0]:.4f}.
+                look: `scaled.std(dim=(0, 2, 3))`
+                when: torch.allclose(yours[0], expected[0], rtol=1e-3)
+        """,
+        also_right=[
+            lambda images: list(_reduced(scale=1)(images.double() / 255)),
+            lambda images: ((rows := images.transpose(0, 1).flatten(1) / 255).mean(1), rows.std(1, correction=0)),
+            lambda images: torch.std_mean(images / 255, (0, 2, 3))[::-1],
+            _from_squares,
+            _channel_after_channel,
+        ],
     ),
 )
-def channel_statistics(answer: Any, new: Inputs) -> None:
-    n, channels, height, width = new.sizes(4, 5, 16)
-    levels = new.rand(1, channels, 1, 1) * 90 + 60  # each channel has its own
-    spread = new.rand(1, channels, 1, 1) * 25 + 8
-    lights = new.randn(n, 1, 1, 1) * 30  # and each image its own brightness
-    images = (levels + lights + new.randn(n, channels, height, width) * spread).round().clamp(0, 250).to(torch.uint8)
-    scaled = images.double() / 255
-    mean, std = scaled.mean((0, 2, 3)), scaled.std((0, 2, 3))
-
-    yours = call(answer, images)
-    if isinstance(yours, Tensor) and yours.shape == (2, channels):
-        yours = tuple(yours)
-    if not isinstance(yours, (tuple, list)) or len(yours) != 2 or not all(isinstance(part, Tensor) for part in yours):
-        raise Incorrect("Wanted are two tensors.", "(means, deviations)", yours, "`return`")
-    for part, name in zip(yours, ("means", "deviations"), strict=True):
-        _one_for_each_channel(part, name, n, channels, height, width)
-    means, deviations = yours
-    if _near(means, std) and _near(deviations, mean):
-        raise Incorrect("The two are the other way round.", "(means, deviations)", "(deviations, means)")
-    for part, right in ((means, mean), (deviations, std)):
-        if _near(part, right * 255):
-            text = "Your numbers are those of pixels from 0 to 255: divide by 255 first."
-            raise Incorrect(text, f"{right[0]:.4f} first", part)
-    for divisor in (256, int(images.max())):
-        if _near(means, mean * 255 / divisor):
-            text = f"You divided by {divisor}: bytes end at 255, whatever the largest of these images is."
-            raise Incorrect(text, f"{mean[0]:.4f} first", means)
-    if _near(means, torch.full_like(mean, 0.5)):
-        raise Incorrect("0.5 is what many pages write, for any images. Compute it from these images.", mean, means)
-    if _near(deviations, std.square()):
-        raise Incorrect("Your second tensor is the variance: the deviation is its square root.", std, deviations)
-    text = "You took the deviation within each image and averaged over the images. Bright and dark images differ too."
-    mistake(deviations, scaled.std((2, 3)).mean(0), text, "one `std` over images, height and width together")
-    text = "This is the deviation of the images' means: inside each image the pixels differ as well."
-    mistake(deviations, scaled.mean((2, 3)).std(0), text, "one `std` over images, height and width together")
-    look = "`dim=(0, 2, 3)`: every axis but that of the channels"
-    same(means, mean, "Your tensor of means", dtype=False, look=look)
-    # With n or with n - 1 in the denominator: both are right, and with so many pixels both are nearly equal.
-    same(deviations, std, "Your tensor of deviations", dtype=False, rtol=2e-3, look=look)
-
-
-def _one_for_each_channel(part: Tensor, name: str, n: int, channels: int, height: int, width: int) -> None:
-    """Raise Incorrect unless the shape is [C], with a message that names the axes that went wrong."""
-    if part.shape == (channels,):
-        return
-    shape = tuple(part.shape)
-    known = {
-        (): "You have one number for all channels together: red, green and blue each have their own.",
-        (n,): "You have one number for each image. Wanted is one for each channel.",
-        (n, channels): "You have one number for each channel of each image: average over the images too.",
-        (channels, height, width): "You averaged over the images alone: one number for each pixel remains.",
-        (1, channels, 1, 1): "The numbers may be right, but they have kept the axes of the images.",
-    }
-    text = known.get(shape, f"The {name} have the wrong shape.")
-    raise Incorrect(text, f"shape ({channels},)", f"shape {shape}", "the `dim` of mean and std, without keepdim")
-
-
-def _near(yours: Tensor, value: Tensor) -> bool:
-    """Equal up to rounding, and up to n or n - 1 in a denominator."""
-    if yours.is_complex():
-        return False
-    return torch.allclose(yours.detach().cpu().double(), value.double(), rtol=2e-3, atol=1e-5)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _batches(new: Inputs) -> list[tuple]:
+    channels, (height, width) = new.pick((2, 3, 4)), new.sizes(2, 8, 12)
+    images = new.ints(1, 256, (600, channels, height, width), torch.uint8)  # no black: black is what comes in
+    pixels = new.size(1, 2)
+    # The few images are for the count of steps; then one gray image, which is as high as wide.
+    return [(images[:150], pixels), (images, pixels), (new.ints(1, 256, (1, 1, 9, 9), torch.uint8), 3)]
+
+
+def _findings(ask: Callable, images: Tensor, pixels: int) -> dict[str, Any] | str:
+    """What the answer did wrong with the images."""
+    return _wrong(ask, images, pixels) or "nothing wrong"
+
+
+def _wrong(ask: Callable, images: Tensor, pixels: int) -> dict[str, Any]:
+    """Nothing, if each image is a moved copy of its own and luck is fair."""
+    batches = [ask(images, pixels) for _ in range(2)]
+    for batch in batches:
+        if not isinstance(batch, Tensor) or batch.is_meta or batch.layout != torch.strided:
+            return {"instead": batch}
+        if batch.shape != images.shape:
+            return {"shape": tuple(batch.shape)}
+        if batch.dtype != torch.uint8:
+            return {"dtype": str(batch.dtype)}
+    yours, again = (batch.detach().cpu() for batch in batches)
+    reach = pixels + 2  # a little beyond what is allowed
+    moves = list(itertools.product((False, True), range(-reach, reach + 1), range(-reach, reach + 1)))
+    found = torch.stack([_alike(_moved(images, *move), yours) for move in moves])  # [moves, B]
+    lost = (~found.any(0)).nonzero().flatten().tolist()
+    if lost:
+        return _lost(yours, images, lost[0], moves)
+    if len(images) < 300:
+        return {}
+    flips, downs, rights = torch.tensor(moves)[found.int().argmax(0)].unbind(1)
+    if torch.equal(yours, again):
+        return {"nothing done": True} if torch.equal(yours, images) else {"seeded": True}
+    alike = torch.stack([_alike(_moved(images, *move), again) for move in moves])
+    mirrored_again = torch.tensor(moves)[alike.int().argmax(0)][:, 0]
+    if 0 < flips.sum() < len(flips) and torch.equal(mirrored_again, flips):
+        return {"same mirrored": True}
+    shares = [which.double().mean().item() for which in (flips, mirrored_again)]
+    mirrored = " and ".join("all" if share else "none" for share in shares) if {*shares} <= {0, 1} else ""
+    return _unfair(flips, downs, rights, pixels, mirrored)
+
+
+def _alike(one: Tensor, other: Tensor) -> Tensor:
+    """Which images of two batches are equal: bool [B]."""
+    return (one == other).flatten(1).all(1)
+
+
+def _moved(images: Tensor, flip: bool, down: int, right: int, roll: bool = False) -> Tensor:
+    """Mirror the images or not, then move them. Black comes in at the edge, or with `roll` the pixels that left."""
+    images = images.flip(-1) if flip else images
+    if roll:
+        return images.roll((down, right), (-2, -1))
+    height, width = images.shape[-2:]
+    reach = max(abs(down), abs(right))
+    return F.pad(images, (reach,) * 4)[..., reach - down :, reach - right :][..., :height, :width]
+
+
+def _lost(yours: Tensor, images: Tensor, i: int, moves: list[tuple]) -> dict[str, Any]:
+    """What was done to image i of the result, which is no moved copy of image i of the input."""
+    mine, own = yours[i], images[i]
+    moved = torch.stack([_moved(own, *move) for move in moves])  # [moves, C, H, W]
+    inside = torch.stack([_moved(torch.ones_like(own), *move) for move in moves]).bool()
+    if any(torch.equal(_moved(own, *move, roll=True), mine) for move in moves):
+        return {"rolled": True}
+    for move in moves:
+        if (others := _alike(_moved(images, *move), mine[None]).nonzero().flatten().tolist()) and others[0] != i:
+            return {"from another": (i, others[0])}
+    if any(torch.equal(_moved(own.flip(-2), *move), mine) for move in moves):
+        return {"upside down": True}
+    if any(torch.equal(_moved(own.transpose(-2, -1), *move), mine) for move in moves if own.shape[1] == own.shape[2]):
+        return {"turned": True}
+    equal = moved == mine
+    if (fits := ((equal | ~inside).flatten(1).all(1) & (inside.flatten(1).sum(1) > 4)).nonzero()).numel():
+        outside = ~inside[fits[0, 0]]
+        return {"not black": int(mine[outside][0])}
+    if len(own) > 1 and equal.flatten(2).all(2).any(0).all():
+        return {"channels apart": True}
+    if equal.transpose(1, 2).flatten(2).all(2).any(0).all():
+        return {"rows apart": True}
+    return {"changed": i}
+
+
+def _unfair(flips: Tensor, downs: Tensor, rights: Tensor, pixels: int, mirrored: str) -> dict[str, Any]:
+    """Whether mirroring and offsets look random, for each image and independently."""
+    seen_after = rights * (1 - 2 * flips)  # mirroring after moving turns a move to the right into one to the left
+    if (downs == downs[0]).all() and any((r == r[0]).all() and (r[0] or downs[0]) for r in (rights, seen_after)):
+        return {"one luck": f"{downs[0].abs()} up or down and {rights[0].abs()} to a side"}
+    if mirrored:
+        return {"mirrored": mirrored}
+    share = flips.double().mean().item()
+    if (far := max(downs.abs().max().item(), rights.abs().max().item())) > pixels:
+        return {"too far": far}
+    for offsets, sides in ((downs, ("up", "down")), (rights, ("left", "right"))):
+        if not offsets.any():
+            return {"never": " or ".join(sides)}
+        for sign, side in zip((-1, 1), sides, strict=True):
+            if (sign * offsets).max() < pixels:
+                return {"end": side, "range": (int(offsets.min()), int(offsets.max()))}
+    places = 2 * pixels + 1
+    counts = torch.stack([offsets.add(pixels).bincount(minlength=places) for offsets in (downs, rights)])
+    if _unlikely(counts, torch.full_like(counts, len(flips) / places, dtype=torch.float64)):
+        return {"uneven": ", ".join(f"{d}: {c} times" for d, c in enumerate(counts.sum(0).tolist(), -pixels))}
+    if _unlikely(torch.stack([flips.sum(), (1 - flips).sum()]), torch.full((2,), len(flips) / 2).double()):
+        return {"share": share}
+    named = {"up or down": downs + pixels, "left or right": rights + pixels, "the mirror": flips}
+    for (one, a), (other, b) in itertools.combinations(named.items(), 2):
+        joint = torch.zeros(places, places).double().index_put_((a, b), torch.ones(1).double(), accumulate=True)
+        if _unlikely(joint, joint.sum(1, keepdim=True) * joint.sum(0) / joint.sum()):
+            return {"together": (one, other)}
+    return {}
+
+
+def _unlikely(counts: Tensor, expected: Tensor) -> bool:
+    """Whether fair luck gives such counts less than once in a million checks."""
+    kept = expected > 0
+    chi_squared = ((counts - expected).square() / expected)[kept].sum()
+    return torch.special.gammaincc(kept.sum() / 2.0, (chi_squared / 2).float()).item() < 1e-6
+
+
+def _drawn(count, pixels):
+    return torch.randint(-pixels, pixels + 1, (count,))
+
+
+def _augment(images, pixels):
+    count, _, height, width = images.shape
+    coin = torch.rand(count) < 0.5
+    mirrored = torch.where(coin.view(-1, 1, 1, 1), images.flip(-1), images)
+    padded = F.pad(mirrored, (pixels,) * 4)
+    top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)
+    result = windows[torch.arange(count), :, top, left]
+    return result
+
+
+def _by_indexing(images, pixels):
+    count, _, height, width = images.shape
+    padded = F.pad(images, (pixels,) * 4)
+    top, left = torch.randint(0, 2 * pixels + 1, (2, count))
+    rows = top[:, None] + torch.arange(height)
+    columns = left[:, None] + torch.arange(width)
+    moved = padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    return torch.where(torch.rand(count)[:, None, None, None] < 0.5, moved.flip(-1), moved)
+
+
+def _by_gather(images, pixels):
+    _, channels, height, width = images.shape
+    padded = F.pad(images, (pixels,) * 4)
+    top, left = torch.randint(0, 2 * pixels + 1, (2, len(images), 1, 1, 1))
+    rows = (top + torch.arange(height).view(1, 1, -1, 1)).expand(-1, channels, -1, padded.shape[3])
+    there, back = torch.arange(width).view(1, 1, 1, -1), torch.arange(width - 1, -1, -1).view(1, 1, 1, -1)
+    columns = left + torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, there, back)
+    return padded.gather(2, rows).gather(3, columns.expand(-1, channels, height, -1))
+
+
+def _by_offsets(images, pixels):
+    result, (height, width) = torch.empty_like(images), images.shape[2:]
+    padded = F.pad(images, (pixels,) * 4)
+    places = torch.randint(2 * pixels + 1, (len(images), 2))
+    for top in range(2 * pixels + 1):
+        for left in range(2 * pixels + 1):
+            chosen = (places == torch.tensor([top, left])).all(1)
+            result[chosen] = padded[chosen][:, :, top : top + height, left : left + width]
+    coin = torch.from_numpy(np.random.default_rng().random(len(images)) < 0.5)
+    result[coin] = result[coin].flip(-1)
+    return result
+
+
+def _one_by_one(images, pixels):
+    return torch.cat([_augment(image[None], pixels) for image in images])
+
+
+EACH_ITS_OWN = "`torch.randint(…, (B,))`: B numbers, not one"
+
+
+def _finds(name: str, value: Any = None) -> Callable:
+    """A condition: this was found."""
+    return lambda yours, *_: name in yours and value in (None, yours[name])
+
+
+exercise(
     "augment_batch",
-    seconds=SLOW_START,
+    seconds=probes.SLOW_START,
     title="Change a whole batch",
     minutes=14,
     difficulty=4,
     points=3,
-    takeaway="One indexing moves every image by its own amount: no loop, no float, on whatever device the batch is.",
+    takeaway="One indexing operation shifts every image by its own amount: no loop, no floats, and on the device "
+    "of the batch.",
     hints=(
-        "Pad all images with `pixels` black pixels on each side. A moved image is a window of the padded one: each "
-        "image only needs its own upper left corner.",
+        "Pad all images with `pixels` black pixels on each side. A shifted image is a window of the padded one: "
+        "each image only needs its own upper left corner.",
         "`torch.randint(0, 2 * pixels + 1, (B,))` draws the corners. The rows of image b are `top[b] + 0 … H - 1`: "
         "`rows = top[:, None] + torch.arange(H)` is [B, H], and the columns likewise are [B, W].",
         "`padded[torch.arange(B)[:, None, None], :, rows[:, :, None], columns[:, None, :]]` is [B, H, W, C]: permute. "
         "Mirror with `torch.where(coin[:, None, None, None], images.flip(-1), images)`.",
     ),
+    spec=Spec(
+        draw=_batches,
+        solution=_augment,
+        measure=_findings,
+        finds="nothing wrong",
+        by_case=True,
+        mistakes="""
+            return result → return result, torch.arange(count) || return list(result)
+                Your function should return one tensor, the changed images; it returned {yours[instead]}. Labels stay as
+                they are.
+                when: _finds("instead")
+            return result → return padded || return result.permute(0, 2, 3, 1) || return torch.cat([images, result])
+                Your batch has the shape {yours[shape]}, but the input has {images.shape}.
+                when: _finds("shape")
+            _, height, width = images.shape → _, height, width = images.shape; images = images.float()
+                The images are no longer bytes but {yours[dtype]}. You need no floats to shift and mirror, and bytes
+                take a quarter of the memory.
+                look: where the floats come from: `torch.zeros` without dtype, a product with a mask, `grid_sample`
+                when: _finds("dtype")
+            return result → return mirrored.roll((1, pixels), (-2, -1))
+                Pixels that leave an image on one side come back in on the other: that is what `roll` does.
+                look: pad with zeros and take a window, so that black (0) comes in
+                when: _finds("rolled")
+            return result → return result[torch.randperm(count)]
+            windows[torch.arange(count) → windows[torch.randint(count, (count,))
+                Image {yours[from another][0]} of your batch is made from image {yours[from another][1]}: the labels no
+                longer belong to their images.
+                look: the index of the images: `torch.arange(B)`, in its order
+                when: "from another" in yours
+            images.flip(-1) → images.flip(-2) || images.flip(-1, -2)
+                Some images are upside down: mirror left and right.
+                look: the width is the last axis: `flip(-1)`
+                when: _finds("upside down")
+            F.pad(mirrored, (pixels,) * 4)
+                    → F.pad(mirrored, (pixels,) * 4, mode='reflect') || F.pad(mirrored, (pixels,) * 4, mode='replicate')
+                    || F.pad(mirrored, (pixels,) * 4, value=128)
+                The images are moved, but what comes in at the edge is not black.
+                look: `F.pad(images, (pixels,) * 4)` pads with zeros
+                when: _finds("not black")
+            = torch.cat([_augment(channel[:, None], pixels) for channel in images.unbind(1)], 1)
+            return result → return torch.cat([result[:, :1], images[:, 1:]], 1)
+                The channels of one image were shifted differently: its red no longer matches its green.
+                look: the shape of your random numbers: [B], not [B, C]
+                when: _finds("channels apart")
+            return result
+                    → columns = torch.randint(2 * pixels + 1, (count, 1, height, 1)) + torch.arange(width); return
+                    padded[:, :, :height].gather(3, columns.expand(-1, images.shape[1], -1, -1))
+                The rows of one image were shifted differently: it needs one offset for all of them.
+                look: the shape of your random numbers: [B], not [B, H]
+                when: _finds("rows apart")
+            return result → return result // 2 + 1 || return result.transpose(2, 3).reshape(result.shape)
+                Image {yours[changed]} of your batch is not a moved or mirrored copy of image {yours[changed]} of the
+                input.
+                look: try it on one image with `torch.arange(H * W).view(1, 1, H, W)` as pixels, and print it
+                when: {"changed", "turned"} & {*yours}
+            = images.clone()
+                Your function returns the batch unchanged.
+                look: what you do with the mirrored and moved images
+                when: _finds("nothing done")
+            coin = → torch.manual_seed(0); coin =
+                Two calls give the same batch: each epoch would see the same pictures again.
+                look: `manual_seed`, or nothing random at all
+                when: _finds("seeded")
+            torch.rand(count) < 0.5 → torch.arange(count) % 2 == 0
+                Two calls mirror the same images: their position in the batch decides, not chance.
+                look: `torch.rand(B) < 0.5`: a coin toss for each image in each call
+                when: _finds("same mirrored")
+            top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
+                    → top, left = torch.full((count,), 0), _drawn(1, pixels) + pixels
+                All images move by the same amount, {yours[one luck]}. Each image needs its own offset.
+                look: {EACH_ITS_OWN}
+                when: _finds("one luck")
+            torch.rand(count) → torch.rand(1).expand(count)
+            torch.rand(count) < 0.5 → torch.randint(0, 1, (count,)).bool() || torch.ones(count, dtype=torch.bool)
+            images.flip(-1) → images
+                In two calls, {yours[mirrored]} of the images were mirrored. It should be about half each time: every
+                image needs its own coin toss.
+                look: `torch.rand(B) < 0.5`, or `torch.randint(0, 2, (B,))`, which never draws the 2
+                when: _finds("mirrored")
+            = _augment(images, pixels + 1)
+                Some images move by {yours[too far]}, but with pixels={pixels} none may move farther than that.
+                when: _finds("too far")
+            top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
+                    → top, left = _drawn(count, pixels) + pixels, torch.full((count,), pixels)
+            return result → return mirrored
+                Your images never move {yours[never]}.
+                look: an offset up or down, and another one left or right
+                when: _finds("never")
+            top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
+                    → top, left = (torch.randint(-pixels, pixels, (count,)) + pixels for _ in range(2))
+                    || top, left = (torch.randint(0, pixels + 1, (count,)) + pixels for _ in range(2))
+                None of {images.shape[0]} images moves {yours[end]} by {pixels}: yours move by {yours[range][0]} to
+                {yours[range][1]}, and every offset from −{pixels} to {pixels} is possible.
+                look: `torch.randint(low, high, …)` never draws `high` itself: there are 2 · pixels + 1 places
+                when: _finds("end")
+            top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
+                    → top, left = (((torch.rand(count) * 2 - 1) * pixels).round().long() + pixels for _ in range(2))
+                    || top, left = (((torch.rand(count) * 2 - 1) * (pixels + 1)).long() + pixels for _ in range(2))
+                    || top, left = (torch.randn(count).mul(pixels / 2).round().clamp(-pixels, pixels).long() + pixels
+                    for _ in range(2))
+                    || top, left = ((torch.randint(2, (count,)) * 2 - 1) * pixels + pixels for _ in range(2))
+                Not all offsets are equally likely: {yours[uneven]}.
+                look: `torch.randint` gives all numbers equal chances; rounded floats, a bell curve, or a clamp do not
+                when: _finds("uneven")
+            torch.rand(count) < → torch.randn(count) <
+            torch.rand(count) < 0.5 → torch.rand(count) < 0.2
+                The share of mirrored images should be about one half; in your batch it is {yours[share]:.0%}.
+                look: `torch.rand(B) < 0.5`
+                when: _finds("share")
+            top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
+                    → top = left = _drawn(count, pixels) + pixels
+            torch.rand(count) < 0.5 → (top := _drawn(count, pixels) + pixels) < pixels + torch.rand(count).round()
+                    && top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
+                    → left = _drawn(count, pixels) + pixels
+                Your random numbers are not independent: {yours[together][0]} depends on {yours[together][1]}.
+                look: draw three times: for up and down, for left and right, and for the mirror
+                when: _finds("together")
+        """,
+        habits=[
+            Habit(
+                "Your batch is right, but your code takes more steps when there are more images: there is a loop.",
+                _one_by_one,
+                probe=probes.steps,
+                when=lambda few, many, *_: many > few + 100,
+                look="windows of the padded batch, all taken by one indexing operation",
+            )
+        ],
+        also_right=[_by_indexing, _by_gather, _by_offsets],
+    ),
 )
-def augment_batch(answer: Any, new: Inputs) -> None:
-    pixels, batch = new.size(1, 2), 400
-    channels, (height, width) = new.pick((2, 3, 4)), new.sizes(2, 8, 12)
-    images = new.ints(1, 256, (batch, channels, height, width), torch.uint8)  # no black: black is what comes in
-    yours = call(answer, images, pixels)
-    if isinstance(yours, (tuple, list)) and len(yours) == 2 and isinstance(yours[0], Tensor):
-        raise Incorrect("You return two things. Labels do not change, so only the images are wanted.", "one tensor")
-    if isinstance(yours, Tensor) and yours.shape == images.shape and yours.dtype != torch.uint8:
-        raise Incorrect(
-            "The images are no longer bytes. Moving and mirroring need no floats, and bytes are a quarter of them.",
-            "torch.uint8",
-            str(yours.dtype),
-            "where a float comes in: `torch.zeros` without dtype, a product with a mask, `grid_sample`",
-        )
-    same(yours, yours if isinstance(yours, Tensor) and yours.shape == images.shape else images, "Your batch")
-    yours = yours.detach().cpu()
-    flips, downs, rights = _moves(yours, images, pixels)
-    _plausible(flips, downs, rights, pixels)
-
-    again = call(answer, images, pixels)
-    same(again, again if isinstance(again, Tensor) and again.shape == images.shape else images, "Your second batch")
-    if torch.equal(again.cpu(), yours):
-        raise Incorrect(
-            "Two calls give the same batch: a seed is set inside. Each epoch would see the same pictures again.",
-            look="`manual_seed`",
-        )
-    if torch.equal(_moves(again.cpu(), images, pixels)[0], flips):
-        raise Incorrect(
-            "Two calls mirror the same images: not luck decides, but the place in the batch.",
-            "a coin for each image in each call",
-            look="`torch.rand(B) < 0.5`",
-        )
-    steps = [counted(answer, images[:rows], pixels)[1] for rows in (batch // 4, batch)]
-    if steps[1] > steps[0] + batch // 4:
-        raise Incorrect(
-            "Your batch is right, but your code takes more steps the more images there are: there is a loop.",
-            f"about as many steps for {batch // 4} images as for {batch}",
-            f"{steps[0]} and {steps[1]} steps",
-            "windows of the padded batch, all taken by one indexing",
-        )
-
-
-def _moves(yours: Tensor, images: Tensor, pixels: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What was done to each image: mirrored? (bool [B]), pixels down and to the right (int64 [B] each).
-
-    Raises Incorrect, with a guess at the mistake, where an image is no moved copy of its own input.
-    """
-    reach = pixels + 3  # a little beyond what is allowed
-    moves = [(f, d, r) for f in (0, 1) for d in range(-reach, reach + 1) for r in range(-reach, reach + 1)]
-    found = torch.stack([(_moved(images, *move) == yours).flatten(1).all(1) for move in moves])  # [moves, B]
-    lost = (~found.any(0)).nonzero().flatten().tolist()
-    if lost:
-        _explain(yours, images, lost[0], moves)
-    chosen = torch.tensor(moves)[found.int().argmax(0)]
-    return chosen[:, 0].bool(), chosen[:, 1], chosen[:, 2]
-
-
-def _moved(images: Tensor, flip: int, down: int, right: int, outside: int = 0) -> Tensor:
-    """Mirrored or not, then moved; what comes in has the value `outside`."""
-    height, width = images.shape[-2:]
-    images = images.flip(-1) if flip else images
-    result = torch.full_like(images, outside)
-    to_row, from_row = slice(max(down, 0), height + min(down, 0)), slice(max(-down, 0), height + min(-down, 0))
-    to_column, from_column = slice(max(right, 0), width + min(right, 0)), slice(max(-right, 0), width + min(-right, 0))
-    result[..., to_row, to_column] = images[..., from_row, from_column]
-    return result
-
-
-def _explain(yours: Tensor, images: Tensor, i: int, moves: list[tuple[int, int, int]]) -> None:
-    """Raise Incorrect for image i of the result, which is no moved copy of image i of the input."""
-    mine, own = yours[i], images[i]
-    inside = [_moved(torch.ones_like(own), *move).bool() for move in moves]
-
-    for move in moves:
-        rolled = (own.flip(-1) if move[0] else own).roll(move[1:], (-2, -1))
-        if torch.equal(rolled, mine):
-            raise Incorrect(
-                "What leaves an image on one side comes in again on the other: that is `roll`.",
-                "black, 0, where nothing comes in",
-                look="pad with zeros and take a window",
-            )
-    for move in moves:
-        if (_moved(images, *move) == mine).flatten(1).all(1).any():
-            j = int((_moved(images, *move) == mine).flatten(1).all(1).nonzero()[0])
-            raise Incorrect(
-                f"Image {i} of your batch is made from image {j}: the labels no longer belong to their images.",
-                "image i of the result from image i of the input",
-                look="the index of the images: `torch.arange(B)`, in its order",
-            )
-    upright = own.flip(-2)
-    for move, seen in zip(moves, inside, strict=True):
-        if torch.equal(_moved(upright, *move), mine) or torch.equal(_moved(upright.flip(-1), *move), mine):
-            raise Incorrect("Your images are upside down: mirror left and right.", look="the width is the last axis")
-        if (seen.sum() > 0) and torch.equal(_moved(own, *move)[seen], mine[seen]):
-            raise Incorrect(
-                "The images are moved, but what comes in at the edge is not black.",
-                "the value 0",
-                f"{mine[~seen][0].item()}",
-                "`F.pad(images, (pixels,) * 4)` pads with zeros",
-            )
-    if len(own) > 1:
-        alone = [any(torch.equal(_moved(own[c], *move), mine[c]) for move in moves) for c in range(len(own))]
-        if all(alone):
-            raise Incorrect(
-                "The channels of one image went different ways: its red no longer lies on its green.",
-                "one offset and one coin for each image",
-                look="the shape of your random numbers: [B], not [B, C]",
-            )
-    rows = [any(torch.equal(_moved(own, *m)[:, r], mine[:, r]) for m in moves) for r in range(own.shape[1])]
-    if all(rows):
-        raise Incorrect(
-            "The rows of one image went different ways.", "one offset for the whole image", look="[B], not [B, H]"
-        )
-    raise Incorrect(
-        f"Image {i} of your batch is no moved or mirrored copy of image {i} of the input.",
-        "the same pixels, at most mirrored and moved, and black where nothing comes in",
-        look="try it on one image with `torch.arange(H * W).view(1, 1, H, W)` as pixels, and print it",
-    )
-
-
-def _plausible(flips: Tensor, downs: Tensor, rights: Tensor, pixels: int) -> None:
-    """Raise Incorrect unless mirroring and offsets look like independent luck for each image."""
-    share = flips.double().mean().item()
-    if not flips.any() and not downs.any() and not rights.any():
-        raise Incorrect("Your function returns the batch as it came.", "mirrored and moved images")
-    # Whoever mirrors after moving turns a move to the right into one to the left: only the sizes can be compared.
-    sizes = torch.stack([downs, rights.abs()])
-    if sizes.any() and (sizes == sizes[:, :1]).all():
-        raise Incorrect(
-            "All images move by the same amount: one luck for the whole batch.",
-            "an offset of its own for each image",
-            f"all {downs[0].abs().item()} up or down, {rights[0].abs().item()} to a side",
-            "draw B numbers, not one",
-        )
-    if share in (0, 1):
-        what = "None of your images is mirrored" if share == 0 else "All of your images are mirrored"
-        raise Incorrect(f"{what}: each one needs a coin of its own.", "about half of them", f"{share:.0%}")
-    farthest = max(downs.abs().max().item(), rights.abs().max().item())
-    if farthest > pixels:
-        raise Incorrect("Some images move too far.", f"{pixels} pixels at most", f"{farthest} pixels")
-    for moved, name in ((downs, "up or down"), (rights, "left or right")):
-        if not moved.any():
-            raise Incorrect(f"Your images never move {name}.", "both directions")
-    if downs.unique().numel() > 2 and torch.equal(downs.abs(), rights.abs()):
-        raise Incorrect(
-            "Your images move along the diagonal only: the same number serves both directions.",
-            "two independent numbers for each image",
-            look="draw twice: one row of numbers for up and down, one for left and right",
-        )
-    for moved, far, near in ((downs, "down", "up"), (rights, "right", "left")):
-        for sign, name in ((1, far), (-1, near)):
-            if (sign * moved).max() < pixels:
-                raise Incorrect(
-                    f"In {len(moved)} images none moves {name} by {pixels}: one end of the range is missing.",
-                    f"every offset from −{pixels} to {pixels}",
-                    f"{moved.min().item()} to {moved.max().item()}",
-                    "`torch.randint(low, high, ...)` never draws `high` itself: 2 · pixels + 1 places are possible",
-                )
-    counts = torch.cat([downs, rights]).add(pixels).bincount(minlength=2 * pixels + 1)
-    even = counts.double().mean()
-    if ((counts - even).square() / even).sum() > 40:  # chi-squared: by luck alone, not once in a million checks
-        raise Incorrect(
-            "Not all offsets are equally likely.",
-            f"each from −{pixels} to {pixels} about {even:.0f} times",
-            ", ".join(f"{offset}: {count} times" for offset, count in enumerate(counts.tolist(), -pixels)),
-            "`torch.randint` draws evenly; rounded floats, a bell curve or a clamp do not",
-        )
-    if not 0.38 < share < 0.62:
-        raise Incorrect("The share of mirrored images is far from one half.", "about 50 %", f"{share:.0%}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+class _ResidualBlock(nn.Module):
+    def __init__(self, inputs, outputs, stride=1):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        nn.init.zeros_(self.norm2.weight)
+        self.shortcut = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x):
+        y = F.relu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        return self.shortcut(x) + y
+
+
+_block = partial(_but, _ResidualBlock)
+
+
+class _InOneSequence(nn.Module):
+    def __init__(self, inputs, outputs, stride=1):
+        super().__init__()
+        self.same = stride == 1 and inputs == outputs
+        middle = max(inputs, outputs)
+        self.layers = nn.Sequential(
+            nn.Conv2d(inputs, middle, 3, stride=stride, padding="same" if stride == 1 else 1),
+            nn.BatchNorm2d(middle),
+            nn.ReLU(inplace=True),
+            nn.ZeroPad2d(1),
+            nn.Conv2d(middle, outputs, 3),
+            nn.BatchNorm2d(outputs),
+        )
+        torch.nn.init.constant_(self.layers[-1].weight, 0)
+        if not self.same:
+            self.match = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = self.layers(x)
+        y += x if self.same else self.match(x)
+        return y.clamp(min=0)
+
+
+def _in_a_list(inputs, outputs, stride=1):
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = [_ResidualBlock(inputs, outputs, stride)]
+
+        def forward(self, x):
+            return self.layers[0](x)
+
+    return Block()
+
+
+ACTIVATIONS = {
+    "relu": F.relu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "elu": F.elu,
+    "leaky_relu": F.leaky_relu,
+    "softplus": F.softplus,
+    "relu6": F.relu6,
+}
+INSIDE = "norm(conv3×3(relu(norm(conv3×3"  # how every right branch begins
+
+
+def _formula(ask: Callable, inputs: int, outputs: int, stride: int, x: Tensor) -> dict[str, Any]:
+    """What a block computes, as a formula: "norm(conv3×3(relu(norm(conv3×3/2(x))))) + conv1×1/2(x)". /2 is the stride.
+
+    Read off the values that go into each layer and come out: how ReLU and sum are written makes no difference, and
+    neither does a ReLU after the sum or a batch norm in the shortcut.
+    """
+    seen = ask((inputs, outputs, stride), x)
+    if "instead" in seen:
+        return seen
+    known = [("x", x)]
+    if stride > 1:
+        known.append((f"x[::{stride}]", x[:, :, ::stride, ::stride]))
+    used, which = set(), []
+    for kind, kernel, step, padding, given, output, weights, _ in seen["layers"]:
+        name = _name(given, known)
+        used.add(name.removeprefix("relu(").removesuffix(")") if name not in dict(known) else name)
+        if kind == "conv":
+            kind += f"{kernel}×{kernel}" + (f"/{step}" if step > 1 else "")
+            if name.startswith("pad(") and padding == 0:
+                name, padding = name[4:-1], kernel // 2
+            if name.startswith("x[::") and kernel == 1:
+                kind, name = f"{kind}/{stride}", "x"
+            kind += f"[padding {padding}]" if padding != kernel // 2 else ""
+        which.append(weights)
+        known.append((f"{kind}({name})", output))
+    report = {"registered": all(own for *_, own in seen["layers"]), "shared": len({*which}) < len(which)}
+    if "error" in seen:
+        ends = [name for name, _ in known[1:] if name not in used and not name.startswith("x[")]
+        return report | {"formula": ", ".join(ends), "error": seen["error"]}
+    output = seen["output"]
+    if not isinstance(output, Tensor):
+        return {"instead": output}
+    formula = _name(output, known)
+    if formula.startswith("relu(") and " + " in formula:
+        formula = formula[5:-1]
+    terms = [re.sub(r"^norm\((conv1×1[^()]*\(x\))\)$", r"\1", term) for term in formula.split(" + ")]
+    report["formula"] = " + ".join(sorted(terms, key=lambda term: -len(term)))
+    report["shape"] = tuple(output.shape)
+    if formula == "?":
+        report |= {
+            "unclear": True,
+            "formula": ", ".join(name for name, _ in known[1:] if name not in used and "x[" not in name),
+        }
+    if stride == 1 and inputs == outputs:
+        new = [y.shape == x.shape and torch.allclose(y.detach(), x.abs(), atol=1e-5) for y in seen["new"]]
+        report["starts as x"] = all(new)
+    return report | {"learns": seen["slope"] > 0.1}
+
+
+def _name(value: Tensor, known: list[tuple[str, Tensor]]) -> str:
+    """How a tensor was made from those that are known: found by its values."""
+
+    def equal(other: Tensor) -> bool:
+        return other.shape == value.shape and torch.allclose(other, value.detach(), rtol=1e-4, atol=1e-4)
+
+    def sums() -> Iterator[tuple[str, Tensor]]:
+        fit = [(name, tensor) for name, tensor in known if tensor.shape == value.shape]
+        fit += [(f"relu({name})", tensor.relu()) for name, tensor in fit]
+        for count in (2, 3):
+            for parts in itertools.combinations_with_replacement(fit, count):
+                yield " + ".join(name for name, _ in parts), sum(tensor for _, tensor in parts)
+
+    for name, tensor in known:
+        if equal(tensor):
+            return name
+    for name, tensor in known:
+        for function, apply in ACTIVATIONS.items():
+            if tensor.shape == value.shape and equal(apply(tensor)):
+                return f"{function}({name})"
+        if equal(F.pad(tensor, (1,) * 4)):
+            return f"pad({name})"
+        if equal(F.pad(tensor.relu(), (1,) * 4)):
+            return f"pad(relu({name}))"
+    for name, tensor in sums():
+        if equal(tensor):
+            return name
+        if equal(tensor.relu()):
+            return f"relu({name})"
+    return "?"
+
+
+def _block_sizes(new: Inputs) -> list[tuple]:
+    few, many = new.size(3, 5), new.size(6, 8)
+    height, width = new.sizes(2, 4, 6)
+    sizes = [(few, few, 1), (few, many, 1), (many, few, 1), (few, few, 2), (few, many, 2)]
+    return [(*size, new.randn(5, size[0], 2 * height + 1, 2 * width)) for size in sizes]
+
+
+def _computes(*parts: str) -> Callable:
+    """A condition: the formula has one of these parts."""
+    return lambda yours, *_: any(part in yours["formula"] for part in parts)
+
+
+def _terms(yours: dict) -> list[str]:
+    return yours["formula"].split(" + ")
+
+
+IT_IS = "Your block computes {yours[formula]}."
+FROM_TO = "With {inputs} → {outputs} channels and stride {stride}"
+
+exercise(
     "residual_block",
-    seconds=SLOW_START,
+    seconds=probes.SLOW_START,
     title="A residual block",
     minutes=12,
     difficulty=3,
     points=3,
-    takeaway="A block that begins as the identity can be stacked deep: the gradient always finds the open way through.",
+    takeaway="You can stack many blocks that start as the identity: the gradient always has an open path.",
     hints=(
-        "Two ways from input to sum: the branch (conv, norm, ReLU, conv, norm) and the shortcut. Which of the two can "
-        "stay as it is, and when can it not?",
-        "The shortcut is `nn.Identity()` as long as stride is 1 and the channels are equal, else a 1×1 convolution "
-        "with the same stride. `nn.init.zeros_(self.norm2.weight)` makes the branch begin at zero.",
+        "Two paths lead from the input to the sum: the branch (conv, norm, ReLU, conv, norm) and the shortcut. "
+        "When can the shortcut be the input itself, and when not?",
+        "The shortcut is `nn.Identity()` as long as the stride is 1 and the channels are equal; otherwise it is a"
+        " 1×1 convolution with the same stride. With `nn.init.zeros_(self.norm2.weight)` the branch starts at "
+        "zero.",
         "`self.branch = nn.Sequential(conv(inputs, outputs, 3, stride, padding=1), norm, ReLU, conv(outputs, outputs, "
         "3, padding=1), norm)`, and `return self.shortcut(x) + self.branch(x)`.",
     ),
+    spec=Spec(
+        draw=_block_sizes,
+        solution=_ResidualBlock,
+        probe=probes.layers,
+        measure=_formula,
+        mistakes=r"""
+            lambda inputs, outputs, stride=1: lambda x: x
+            self.shortcut(x) + y → self.shortcut(x), y
+                Your block should be a module whose `forward` returns a tensor; it returns {yours[instead]}.
+                look: `class ResidualBlock(nn.Module)`, and the `return` of `forward`
+                when: "instead" in yours
+            super().__init__() → pass
+                `super().__init__()` is missing: it comes first in `__init__`, before any layer is assigned.
+                when: says(yours, "before Module.__init__")
+            _in_a_list
+            self.norm1(self.conv1(x))
+                    → self.norm1(nn.Conv2d(*self.conv1.weight.shape[1::-1], 3, self.conv1.stride, 1)(x))
+                An optimizer would not find all weights of your block.
+                look: layers in a Python list, or created in `forward`: make them attributes (`self.conv1 = …`)
+                when: not yours["registered"]
+            self.norm2(self.conv2(y)) → self.norm1(self.conv2(y))
+                Two layers of your block share their weights. {IT_IS} Each layer needs its own weights.
+                look: a layer that `forward` calls twice
+                when: yours["shared"]
+            3, stride, padding=1 → 3, stride && 3, padding=1 → 3
+            3, stride, padding=1 → 3, stride
+            3, padding=1 → 3 && self.shortcut(x) + y → y
+                A 3×3 convolution without padding cuts off the edges. {IT_IS}
+                look: `padding=1` in both convolutions of the branch
+                when: _computes("[padding")
+            outputs, 3, padding → outputs, 3, stride, padding
+                The stride is in both convolutions of the branch, so it counts twice. {IT_IS}
+                look: only the first convolution has the stride
+                when: yours["formula"].count("3×3/2") == 2
+            3, stride, padding → 3, padding && outputs, outputs, 3 → outputs, outputs, 3, stride
+                The stride is in the second convolution, so the first one still does all its work on the large image. It
+                belongs to the first.
+                when: _computes("conv3×3/2(relu(")
+            return self.shortcut(x) + y
+                    → z = y.clone(); s = x[:, :, :: self.conv1.stride[0], :: self.conv1.stride[0]]; c = min(z.shape[1],
+                    x.shape[1]); z[:, :c] += s[:, :c]; return z
+            self.shortcut(x) + y → y + self.shortcut(x) if x.shape == y.shape else y + x.mean()
+                {FROM_TO}, your block is not the sum of the branch and a 1×1 convolution of x with that stride. Its
+                layers compute {yours[formula]}.
+                when: (stride, inputs) != (1, outputs) and ("unclear" in yours or "+ x[::" in yours["formula"])
+            self.shortcut(x) + y → self.shortcut(x) + 0.5 * y || torch.sigmoid(self.shortcut(x) + y)
+                    || torch.cat([self.shortcut(x), y], 1)
+                What your block returns is not the plain sum of branch and shortcut. Its layers compute
+                {yours[formula]}; something else happens after them or in between.
+                look: `return self.shortcut(x) + y`, perhaps with a ReLU around it
+                when: "unclear" in yours
+            3, stride, padding → 3, padding
+            3, stride, padding → 3, padding && 1, stride, bias → 1, bias
+                {FROM_TO} the branch has no stride. {IT_IS}
+                look: the stride belongs to the first convolution of the branch
+                when: stride > 1 and "3×3/2" not in yours["formula"] and "unclear" not in yours
+            if stride != 1 or inputs != outputs → if False
+            if stride != 1 or → if
+            or inputs != outputs →
+            1, stride, bias → 1, bias
+                {FROM_TO}, branch and shortcut do not fit together: {yours[error]}.
+                look: a 1×1 convolution with the same stride as shortcut, when stride or channels change
+                when: "error" in yours
+            self.shortcut(x) + y → x + x + y if x.shape == y.shape else self.shortcut(x) + y || self.shortcut(x) + y + y
+                Your block adds something twice. {IT_IS}
+                when: len(_terms(yours)) > len({*_terms(yours)})
+            self.shortcut(x) + y → self.shortcut(x) + y if x.shape == y.shape else y
+                {FROM_TO}, your block has no shortcut. {IT_IS} A 1×1 convolution of x belongs to the sum.
+                when: (stride, inputs) != (1, outputs) and len(_terms(yours)) == 1 and "3×3" in yours["formula"]
+            self.shortcut(x) + y → y || F.relu(y)
+                Your block doesn't add the input. {IT_IS}
+                look: the sum: `self.shortcut(x) + self.branch(x)`
+                when: len(_terms(yours)) == 1 and "3×3" in yours["formula"]
+            self.shortcut(x) + y
+                    → self.shortcut(x) || F.relu(self.shortcut(x)) if x.shape == y.shape else self.shortcut(x) + y
+                Your block doesn't add the branch. {IT_IS}
+                look: `forward`
+                when: len(_terms(yours)) == 1 and "3×3" not in yours["formula"] != "?"
+            self.norm2(self.conv2(y)) → self.norm2(y)
+            outputs, outputs, 3, padding=1 → outputs, outputs, 1
+            outputs, 3, stride, padding=1 → outputs, 5, stride, padding=2
+                The branch needs two 3×3 convolutions. {IT_IS}
+                when: len(_terms(yours)) == 2 and "?" not in yours["formula"] and _terms(yours)[0].count("3×3") != 2
+            F.relu(self.norm1(self.conv1(x)))
+                    → self.norm1(self.conv1(x)).relu() if len(x) < 1 else self.conv1(F.relu(self.norm0(x)))
+                    && self.conv1 = → self.norm0 = nn.BatchNorm2d(inputs); self.conv1 =
+            self.norm1(self.conv1(x)) → self.norm1(self.conv1(x.relu()))
+            F.relu(self.norm1(self.conv1(x))) → self.norm1(F.relu(self.conv1(x)))
+                The layers of your branch are in a different order. {IT_IS}
+                look: conv, norm, ReLU, conv, norm
+                when: _computes("(norm(x)", "(relu(norm(x)", "conv3×3(relu(x)", "conv3×3/2(relu(x)", "norm(relu(",
+                    "conv3×3(norm(x)")
+            F.relu(self.norm1(self.conv1(x))) → self.norm1(self.conv1(x))
+            F.relu(self.norm1(self.conv1(x))) → self.norm1(self.conv1(x))
+                    && self.shortcut(x) + y → F.relu(self.shortcut(x) + y)
+                The branch has no ReLU between its convolutions, and two convolutions in a row are no more than one
+                larger convolution. {IT_IS}
+                look: `F.relu` after the first batch norm
+                when: _computes("conv3×3(norm(conv", "conv3×3(conv")
+            F.relu(self.norm1(self.conv1(x)))
+                    → torch.sigmoid(self.norm1(self.conv1(x))) || F.gelu(self.norm1(self.conv1(x)))
+                    || F.leaky_relu(self.norm1(self.conv1(x)), 0.2)
+                The branch needs a ReLU between its convolutions; yours has another function. {IT_IS}
+                when: re.search(r"conv3×3\((\?|\w*(tanh|elu|silu|sigmoid|relu.|leaky.*|softplus)\(norm\(conv)",
+                    yours["formula"]) and "conv3×3(relu(" not in yours["formula"]
+            self.norm1(self.conv1(x)) → self.conv1(x)
+            self.norm2(self.conv2(y)) → self.conv2(y)
+            norm1 = nn.BatchNorm2d(outputs) → norm1 = nn.GroupNorm(1, outputs)
+                Each convolution of the branch is followed by a batch norm. {IT_IS}
+                look: conv, norm, ReLU, conv, norm
+                when: yours["formula"].count("3×3") == 2 > yours["formula"].replace("_norm", "").count("norm(")
+            self.shortcut(x) + y → self.shortcut(x) + F.relu(y)
+                There is a ReLU between the last batch norm and the sum, so the branch can add but never subtract.
+                {IT_IS}
+                look: the ReLU may come after the sum
+                when: any(term.startswith(f"relu({INSIDE}") for term in _terms(yours))
+            self.shortcut(x) + y → F.relu(self.shortcut(x)) + y
+            self.shortcut = nn.Identity() → self.shortcut = nn.BatchNorm2d(inputs)
+            self.shortcut(x) + y → self.shortcut(F.relu(x)) + y
+                The shortcut has a ReLU, or a batch norm where it could stay plain. {IT_IS} The shortcut is the open
+                path through the block.
+                when: _terms(yours)[0].startswith(INSIDE) and re.search(r"relu|norm", _terms(yours)[1])
+            if stride != 1 or inputs != outputs → if True
+                Where the shape stays the same, the shortcut is the input itself, not a convolution of it.
+                look: `nn.Identity()` where stride is 1 and the channels are equal
+                when: (stride, inputs) == (1, outputs) and "conv1×1" in yours["formula"]
+            inputs, outputs, 1, stride → inputs, outputs, 3, stride, 1
+                Your shortcut also looks at each pixel's neighbors. Use a 1×1 convolution.
+                look: the kernel size of the shortcut
+                when: _terms(yours)[1].startswith("conv3×3")
+            nn.init.zeros_(self.norm2.weight) → pass || nn.init.zeros_(self.norm2.bias)
+                A new block already changes its input: the branch does not start at zero.
+                look: `nn.init.zeros_` on the weight of the last batch norm
+                when: yours["formula"] == expected["formula"] and not yours["starts as x"]
+            zeros_(self.norm2.weight)
+                    → zeros_(self.norm1.weight) || zeros_(self.norm1.weight), nn.init.zeros_(self.norm2.weight)
+                    || zeros_(self.norm2.weight); self.requires_grad_(False)
+                The branch starts at zero and stays there: none of its weights gets a gradient. Only the last batch norm
+                starts with weight 0.
+                look: a zero in the first batch norm, or `requires_grad`
+                when: yours["formula"] == expected["formula"] and not yours["learns"]
+            self.norm2(self.conv2(y)) → self.norm2(F.dropout(self.conv2(y)))
+                {IT_IS} It should be {expected[formula]}. (A question mark is a step that the checker doesn't
+                recognize.)
+                when: "formula" in yours
+        """,
+        also_right=[
+            _InOneSequence,
+            _block("self.shortcut(x) + y -> F.relu(self.shortcut(x) + y)"),
+            _block(
+                "self.shortcut(x) + y -> torch.add(y, self.shortcut(x))", "F.relu( -> torch.clamp_min(min=0, input="
+            ),
+            _block(
+                "1, stride, bias=False -> 1, bias=False",
+                "self.shortcut(x) + y -> self.shortcut(x[:, :, :: self.conv1.stride[0], :: self.conv1.stride[1]]) + y",
+            ),
+        ],
+    ),
 )
-def residual_block(answer: Any, new: Inputs) -> None:
-    channels, more, height, width = new.size(3, 5), new.size(6, 8), *new.sizes(2, 9, 13)
-    x = new.randn(6, channels, height, width).relu()
-    block = _built(answer, channels, channels)
-    for mode in ("train", "eval"):
-        yours = _through(block.train(mode == "train"), x, (len(x), channels, height, width), 1)
-        if mode == "train":
-            mistake(yours, torch.zeros_like(x), "A new block gives zeros: the input is not added.", "`x + branch(x)`")
-        mistake(yours, 2 * x, "A new block doubles its input: it is added twice.", "`forward`")
-        if not torch.allclose(yours.detach(), x, atol=1e-5):
-            zero = any(isinstance(m, nn.BatchNorm2d) and not m.weight.any() for m in block.modules())
-            text = "A new block already changes its input: the branch does not begin at zero."
-            if zero:
-                text = "The last batch norm begins at zero, and yet a new block changes its input."
-            raise Incorrect(
-                text,
-                "block(x) equal to x, for x ≥ 0, the same number of channels and stride 1",
-                yours,
-                "`nn.Identity()` as shortcut, and nothing between the last batch norm and the sum"
-                if zero
-                else "`nn.init.zeros_` on the weight of the last batch norm",
-            )
-    norms = [m for m in block.modules() if isinstance(m, nn.BatchNorm2d)]
-    if len(norms) < 2:
-        raise Incorrect("Each convolution of the branch is followed by a batch norm.", "two of them", f"{len(norms)}")
-
-    _wake(block, new)
-    start = _through(block, x, tuple(x.shape), 1).detach()
-    if torch.allclose(start, x, atol=1e-5):
-        raise Incorrect("The branch is never used: with other weights the block still changes nothing.", look="forward")
-    _sees_five_pixels(block, x, start)
-    doubled, tripled = (_through(block, k * x, tuple(x.shape), 1).detach() for k in (2, 3))
-    bright = (start > 0) & (doubled > 0) & (tripled > 0)  # there a ReLU after the sum changes nothing
-    if torch.allclose((tripled - doubled)[bright], (doubled - start)[bright], rtol=1e-3, atol=1e-3):
-        raise Incorrect(
-            "The branch has no ReLU: two convolutions in a row are no more than one larger convolution.",
-            "conv, norm, ReLU, conv, norm",
-            look="between the two convolutions",
-        )
-    _can_learn(_built(answer, channels, channels).train(), x, new)
-    for inputs, outputs, stride in ((channels, more, 1), (channels, channels, 2), (channels, more, 2)):
-        block = _built(answer, inputs, outputs, stride).eval()
-        x = new.randn(len(x), inputs, height, width)
-        shape = (len(x), outputs, -(-height // stride), -(-width // stride))
-        yours = _through(block, x, shape, stride)
-        if not yours.any():
-            raise Incorrect(
-                f"With {inputs} → {outputs} channels and stride {stride}, a new block gives zeros: no shortcut.",
-                "a 1×1 convolution as shortcut where the shapes differ",
-            )
-        if stride == 1 and _side(block, x, yours) == 3:
-            raise Incorrect(
-                "Your shortcut looks at the neighbors of a pixel too.",
-                "a 1×1 convolution: the plain way through",
-                "a 3×3 one",
-                "the kernel size of the shortcut",
-            )
-        second = [m for m in block.modules() if isinstance(m, nn.Conv2d) and m.in_channels == outputs != inputs]
-        if any(max(m.stride) > 1 for m in second):
-            raise Incorrect(
-                "The stride is in the second convolution: the first one still works on the large image, in vain.",
-                "the stride in the first convolution",
-            )
-
-
-def _built(answer: Any, *sizes: int) -> nn.Module:
-    """A block of the student's class, with its layers where PyTorch finds them."""
-    block = call(answer, *sizes)
-    if not isinstance(block, nn.Module):
-        raise Incorrect("Your class is no module.", "class ResidualBlock(nn.Module)", block, "the line with `class`")
-    if not any(isinstance(m, nn.Conv2d) for m in block.modules()):
-        raise Incorrect(
-            "PyTorch finds no convolution in your block: an optimizer would not either.",
-            "layers as attributes (`self.conv1 = …`) or in nn.Sequential",
-            look="layers in a Python list, or made anew in `forward`",
-        )
-    return block
-
-
-def _through(block: nn.Module, x: Tensor, shape: tuple[int, ...], stride: int) -> Tensor:
-    """What the block makes of x; a sum that does not fit gets its own message."""
-    try:
-        yours = call(block, x)
-    except AnswerRaised as raised:
-        if isinstance(raised.error, RuntimeError) and "must match" in str(raised.error):
-            raise Incorrect(
-                f"Branch and shortcut do not fit together at {x.shape[1]} → {shape[1]} channels and stride {stride}.",
-                f"both of shape {shape}",
-                str(raised.error).splitlines()[0],
-                "a 1×1 convolution with the same stride as shortcut, when stride or channels change",
-            ) from None
-        raise
-    if not isinstance(yours, Tensor) or tuple(yours.shape) != shape:
-        raise Incorrect(
-            f"The output has the wrong shape for {x.shape[1]} → {shape[1]} channels and stride {stride}.",
-            shape,
-            tuple(yours.shape) if isinstance(yours, Tensor) else yours,
-            "padding=1 keeps height and width of a 3×3 convolution; the stride belongs to one of the two",
-        )
-    return yours
-
-
-def _wake(block: nn.Module, new: Inputs) -> None:
-    """Weights and statistics as after some training: nothing is zero or one any more. Sets eval mode."""
-    block.eval()
-    with torch.no_grad():
-        for value in block.parameters():
-            value.copy_(new.randn(*value.shape) * 0.5 + 0.1)
-        for module in block.modules():
-            if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None:
-                module.running_mean.copy_(new.randn(module.num_features) * 0.2)
-                module.running_var.copy_(new.rand(module.num_features) + 0.5)
-
-
-def _can_learn(block: nn.Module, x: Tensor, new: Inputs) -> None:
-    """Raise Incorrect if no weight of a new block, in train mode, gets a gradient."""
-    yours = _through(block, x, tuple(x.shape), 1)
-    if yours.requires_grad:
-        (yours * new.randn(*yours.shape)).sum().backward()
-    slopes = [m.weight.grad for m in block.modules() if isinstance(m, (nn.Conv2d, nn.BatchNorm2d))]
-    if all(slope is None or slope.abs().max() < 0.1 for slope in slopes):
-        raise Incorrect(
-            "The branch begins at zero and stays there: none of its weights gets a gradient.",
-            "weight 0 in the last batch norm alone, and the sum right after it",
-            look="a ReLU between the last batch norm and the sum, a zero in the first batch norm, `requires_grad`",
-        )
-
-
-def _side(block: nn.Module, x: Tensor, start: Tensor) -> int:
-    """How wide the square of the output is that one pixel of the input reaches. start: the output for x."""
-    row, column = x.shape[2] // 2, x.shape[3] // 2
-    changed = x.clone()
-    changed[:, :, row, column] += 3
-    moved = (_through(block, changed, tuple(start.shape), 1) - start).detach().abs().amax((0, 1)) > 1e-6
-    rows, columns = (moved.any(axis).nonzero().flatten() for axis in (1, 0))
-    return max(int(rows.max() - rows.min()), int(columns.max() - columns.min())) + 1 if len(rows) else 0
-
-
-def _sees_five_pixels(block: nn.Module, x: Tensor, start: Tensor) -> None:
-    """Raise Incorrect unless one pixel of the input reaches a square of 5 × 5 in the output: two 3×3 convolutions."""
-    side = _side(block, x, start)
-    if side == 5:
-        return
-    known = {
-        0: "Nothing of the input reaches the output.",
-        1: "Your branch looks at single pixels: its convolutions are 1×1.",
-        3: "Your branch sees a neighborhood of 3×3 pixels: that is one 3×3 convolution.",
-    }
-    raise Incorrect(
-        known.get(side, "Your branch sees more than two 3×3 convolutions do."),
-        "a neighborhood of 5×5: two 3×3 convolutions, one after the other",
-        f"{side}×{side}",
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+class _FrozenBody(nn.Module):
+    def __init__(self, body, head):
+        super().__init__()
+        self.body, self.head = body.requires_grad_(False), head
+        self.train()
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.body.eval()
+        return self
+
+    def forward(self, x):
+        features = self.body(x)
+        return self.head(features)
+
+
+_body = partial(_but, _FrozenBody)
+
+
+class _ByHand(nn.Module):
+    def __init__(self, body, head):
+        nn.Module.__init__(self)
+        self.add_module("body", body)
+        self.add_module("head", head)
+        for parameter in self.body.parameters():
+            parameter.requires_grad = False
+        self.body.train(False)
+
+    def train(self, mode=True):
+        self.training = mode
+        for name, child in self.named_children():
+            child.train(mode and name != "body")
+        return self
+
+    def forward(self, x):
+        with torch.no_grad():
+            features = self.body(x)
+        return self.head(features)
+
+
+def _frozen(answer: Callable, features: int, classes: int, images: Tensor, labels: Tensor) -> dict[str, Any]:
+    """What a model of a body and a head does: as it is new, after `train()`, after `eval()`, and after `train()` "
+    "again."""
+    generator = torch.Generator().manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(images.shape[1], features, 3), nn.BatchNorm2d(features), nn.ReLU(), nn.Dropout(0.5))
+    body.extend([nn.Conv2d(features, features, 3), nn.BatchNorm2d(features), nn.AdaptiveAvgPool2d(1), nn.Flatten()])
+    head = nn.Sequential(nn.Dropout(0.5), nn.Linear(features, classes))
+    with torch.no_grad():
+        for value in (*body.parameters(), *head.parameters()):
+            value.copy_(torch.randn(value.shape, generator=generator) * 0.5)
+    kept, right = copy.deepcopy(body.state_dict()), (len(images), classes)
+    model = call(answer, body, head, may_change=True)
+    if not isinstance(model, nn.Module):
+        return {"instead": model}
+    found = {id(p) for p in model.parameters()}
+    parts = {"body": body, "head": head}
+    seen: dict[str, Any] = {
+        "missing": [name for name, part in parts.items() if getattr(model, name, None) is not part],
+        "hidden": [name for name, part in parts.items() if not all(id(p) in found for p in part.parameters())],
+    }
+
+    def look(learn: bool = False) -> tuple[dict[str, Any], Any]:
+        modes = {name: any(m.training for m in part.modules()) for name, part in parts.items()} | {
+            "model": model.training
+        }
+        given: list[Tensor] = []
+        hook = head.register_forward_pre_hook(lambda module, arguments: given.append(arguments[0].detach().clone()))
+        logits = call(model, images)
+        hook.remove()
+        if learn and isinstance(logits, Tensor) and logits.requires_grad and logits.shape == right:
+            F.cross_entropy(logits, labels).backward()
+        now = body.state_dict()
+        moved = [name for name, value in kept.items() if "running" in name and not torch.equal(value, now[name])]
+        body.load_state_dict(kept)
+        norm = any(m.training for m in body.modules() if isinstance(m, nn.BatchNorm2d))
+        return {"modes": modes, "norm": norm, "features": given[:1], "moved": moved}, logits
+
+    seen["new"], logits = look()
+    seen["new"]["modes"] = {"body": seen["new"]["modes"]["body"]}  # the other two may be in either mode
+    seen["train returns the model"] = call(model.train, may_return_none=True) is model
+    seen["train"], logits = look(learn=True)
+    if not isinstance(logits, Tensor) or logits.shape != right:
+        return {"instead": logits} if not isinstance(logits, Tensor) else {"shape": tuple(logits.shape)}
+    seen["frozen"] = [name for name, p in head.named_parameters() if not p.requires_grad]
+    seen["learning"] = [n for n, part in parts.items() if any(p.grad is not None for p in part.parameters())]
+    call(model.eval, may_return_none=True)
+    seen["eval"], seen["logits"] = look()
+    call(model.train, may_return_none=True)
+    seen["train again"], _ = look()
+    return seen
+
+
+def _bodies(new: Inputs) -> list[tuple]:
+    channels, features, classes = new.size(2, 3), new.size(4, 7), new.size(2, 5)
+    return [(features, classes, new.randn(12, channels, 8, 8) + 2, new.ints(0, classes, (12,)))]
+
+
+def _at(stage: str, wrong: Callable[[dict, dict], Any]) -> Callable:
+    """A condition on what was seen at one stage: of (yours, right)"""
+    return lambda yours, expected, *_: wrong(yours[stage], expected[stage])
+
+
+def _features_differ(yours: dict, right: dict) -> bool:
+    return not torch.allclose(yours["features"][0], right["features"][0], atol=1e-4)
+
+
+def _body_trains(yours: dict, right: dict) -> bool:
+    return yours["modes"]["body"]
+
+
+EVAL_LOST = (
+    "`fit` calls `model.train()`, which reaches all layers: in a `train` of your own, call `self.body.eval()` after it"
+)
+
+exercise(
     "frozen_body",
-    seconds=SLOW_START,
+    seconds=probes.SLOW_START,
     title="Freeze the body, batch norm included",
     minutes=8,
     difficulty=3,
@@ -480,297 +1047,436 @@ def _sees_five_pixels(block: nn.Module, x: Tensor, start: Tensor) -> None:
     takeaway="Frozen means two things: no gradients, and eval mode that survives `model.train()`.",
     hints=(
         "`requires_grad_(False)` stops the weights. What moves the running mean of batch norm, and when does it not?",
-        "`fit` calls `model.train()` in each epoch, which reaches every layer. Override `train` so that the body goes "
-        "back into eval mode, and the head does not.",
+        "`fit` calls `model.train()` in each epoch, and that reaches every layer. Override `train` so that the "
+        "body goes back into eval mode and the head does not.",
         "`def train(self, mode=True): super().train(mode); self.body.eval(); return self`",
     ),
+    spec=Spec(
+        draw=_bodies,
+        solution=_FrozenBody,
+        probe=_frozen,
+        mistakes=r"""
+            lambda body, head: lambda x: head(body(x))
+            self.head(features) → self.head(features), features
+                Your class should be a module whose `forward` returns logits; it returns {yours[instead]}.
+                look: `class FrozenBody(nn.Module)`, and the `return` of `forward`
+                when: "instead" in yours
+            super().__init__() → pass
+                `super().__init__()` is missing: it comes first in `__init__`, before any module is assigned.
+                when: says(yours, "before Module.__init__")
+            super().train(mode) → self.train(mode)
+            self.body.eval() → self.eval()
+                Your `train` calls itself forever: `self.train(…)` is your own method, and `self.eval()` calls it, too.
+                look: `super().train(mode)`, then `self.body.eval()`
+                when: says(yours, "recursion depth")
+            self.head(features) → features.sum(1) || self.head(features).argmax(1)
+                The model does not return logits: the shape is {yours[shape]}, but there are {classes} classes.
+                look: `return self.head(self.body(x))`
+                when: "shape" in yours
+            self.body, self.head = → self.backbone, self.head = && self.body.eval → self.backbone.eval
+                    && self.body(x) → self.backbone(x)
+            self.body, self.head = body → import copy; self.body, self.head = copy.deepcopy(body)
+            body.requires_grad_(False), head → nn.Sequential(body).requires_grad_(False), head
+                `self.{yours[missing][0]}` is not the {yours[missing][0]} that `__init__` received: keep it under that
+                name.
+                look: `self.body = body` and `self.head = head`
+                when: yours["missing"]
+            self.train() → self.train(); del self._modules['body']; object.__setattr__(self, 'body', body)
+                PyTorch does not find the weights of the {yours[hidden][0]} in your model.
+                look: `self.body = body`, as a plain attribute
+                when: yours["hidden"]
+            \n        return self\n → \n
+            _body("return self\n -> return self.body.eval()\n", "        self.body.eval()\n -> ")
+                Your `train` does not return the model, as PyTorch's own does.
+                look: `return self` at the end of `train`
+                when: not yours["train returns the model"]
+            self.head(features) → features[:, :1] * torch.ones(1, self.head[1].out_features)
+                Your model never calls its head.
+                look: `forward`
+                when: _at("train", lambda yours, right: not yours["features"])
+            self.train() → self.requires_grad_(False)
+            body.requires_grad_(False), head → body, head.requires_grad_(False)
+                The head is frozen, but it is the part that should learn.
+                look: `requires_grad_(False)` belongs on the body
+                when: yours["frozen"]
+            return self.head(features) → with torch.no_grad(): return self.head(features)
+            self.head(features) → self.head(features).detach()
+                No gradient reaches the head in a training step, so it can't learn.
+                look: `no_grad` and `detach` belong around the body alone, or nowhere
+                when: "head" not in yours["learning"]
+            self.body.eval() → pass
+            self.body.eval() → pass && self.train() → self.body.eval()
+            super().train(mode) → pass && self.body.eval() → super().train(mode)
+                After `model.train()`, one forward pass has changed the running statistics of the body's batch norm.
+                look: {EVAL_LOST}
+                when: _at("train", lambda yours, right: yours["moved"])
+            self.body.eval() → pass && self.train() → for m in body.modules(): m.track_running_stats = False
+            self.body.eval() → pass && self.train() → for m in (body[1], body[5]): m.momentum = 0.0
+                After `model.train()`, the body still normalizes with the statistics of the batch, although its running
+                statistics don't change.
+                look: `self.body.eval()` in `train`: then batch norm uses its running statistics
+                when: yours["train"]["modes"]["body"] and yours["train"]["norm"] and _features_differ(yours["train"],
+                    expected["train"])
+            self.body.eval() → [m.eval() for m in self.body.modules() if 'Norm' in type(m).__name__]
+                After `model.train()`, the batch norm of the body doesn't change, but a part of the body is in train
+                mode: its dropout still drops values.
+                look: `self.body.eval()` in `train`, for all layers of the body
+                when: _at("train", lambda yours, right: _body_trains(yours, right) and _features_differ(yours, right))
+            self.body.eval() → pass && features = → self.body.eval(); features =
+                After `model.train()`, the body stays in train mode until your `forward` changes it. It should always be
+                in eval mode.
+                look: {EVAL_LOST}
+                when: _at("train", _body_trains)
+            self.body.eval() → self.body.train(not mode)
+                After `model.eval()`, the body is in train mode. It should always be in eval mode.
+                look: `self.body.eval()` in `train`, whatever the mode
+                when: _at("eval", _body_trains)
+            self.head(features) → self.head(features.relu() + 1)
+                What your model gives to its head is not the output of the body.
+                look: `self.head(self.body(x))`
+                when: _at("eval", _features_differ)
+            super().train(mode) → super().train(False)
+            self.body.eval() → self.eval_both()
+                    && def forward → def eval_both(self):\n        self.body.eval(), self.head.eval()\n\n    def forward
+                A part of the head is not in train mode after `model.train()`: its dropout would be off while it learns.
+                look: `super().train(mode)` first, then put only the body back into eval mode
+                when: _at("train", lambda yours, right: not yours["modes"]["head"])
+            body.requires_grad_(False) → body
+            body.requires_grad_(False) → body && self.train() → self.train(); body.requires_grad = False
+                The weights of the body still learn: a training step gives them gradients.
+                look: `body.requires_grad_(False)`, with the underscore: `body.requires_grad = False` only sets an
+                    attribute of the module
+                when: "body" in yours["learning"]
+            self.train() → pass
+                In a new model, before anything calls `train`, the body is in train mode: a forward pass moves the
+                statistics of its batch norm.
+                look: new modules are in train mode: call `self.train()` or `body.eval()` in `__init__`
+                when: _at("new", _body_trains)
+            super().train(mode) → super().train(True) || pass || super().train()
+                After `model.eval()` the head is still in train mode.
+                look: `super().train(mode)` passes the mode on; `eval` is `train(False)`
+                when: _at("eval", lambda yours, right: yours["modes"]["head"])
+            super().train(mode) → self.head.train(mode)
+                `model.training` is {yours[train][modes][model]} after `model.train()` and {yours[eval][modes][model]}
+                after `model.eval()`.
+                look: `super().train(mode)` sets it
+                when: any(yours[stage]["modes"] != expected[stage]["modes"] for stage in ("train", "eval"))
+            self.head(features) → self.head(features).softmax(1) || self.head(features).relu()
+                In eval mode, your model returns different values than its head.
+                look: what comes after the head: nothing should, since the loss has its own softmax
+                when: not torch.allclose(yours["logits"], expected["logits"], atol=1e-4)
+            self.body.eval() → self.body.eval() if self.calls < 4 else None; self.calls += 1
+                    && self.train() → self.calls = 1; self.train()
+                The second call of `model.train()` does something different from the first.
+                look: {EVAL_LOST}
+                when: "train again" in yours
+        """,
+        also_right=[
+            _ByHand,
+            _body("self.train() -> self.body.eval()"),
+            # Its weights require gradients, and still nothing reaches them.
+            _body("body.requires_grad_(False) -> body", "features = self.body(x) -> features = self.body(x).detach()"),
+            _body(
+                "super().train(mode) -> nn.Module.train(self, mode=mode)", "self.body.eval() -> self.body.train(False)"
+            ),
+        ],
+    ),
 )
-def frozen_body(answer: Any, new: Inputs) -> None:
-    channels, features, classes = new.size(2, 3), new.size(4, 7), new.size(2, 5)
-    body = nn.Sequential(nn.Conv2d(channels, features, 3), nn.BatchNorm2d(features), nn.ReLU(), nn.Dropout(0.5))
-    body.extend([nn.Conv2d(features, features, 3), nn.BatchNorm2d(features), nn.AdaptiveAvgPool2d(1), nn.Flatten()])
-    head = nn.Sequential(nn.Dropout(0.5), nn.Linear(features, classes))
-    with torch.no_grad():
-        for parameter in (*body.parameters(), *head.parameters()):
-            parameter.copy_(new.randn(*parameter.shape) * 0.5)
-    images, labels = new.randn(12, channels, 8, 8) + 2, new.ints(0, classes, (12,))
-    features_wanted = body.eval()(images).detach()
-    kept = copy.deepcopy(body.state_dict())
-    body.train()
-
-    model = call(answer, body, head, may_change=True)
-    if not isinstance(model, nn.Module):
-        raise Incorrect("Your class is no module.", "class FrozenBody(nn.Module)", model)
-    mine = {id(p) for p in model.parameters()}
-    for part, name in ((body, "body"), (head, "head")):
-        if not all(id(p) in mine for p in part.parameters()):
-            raise Incorrect(
-                f"PyTorch does not find the weights of the {name} in your model.", f"self.{name} = {name}", look=name
-            )
-    call(model, images, may_change=True)  # as `__init__` leaves it
-    restless = [key for key, value in body.state_dict().items() if not torch.equal(value, kept[key])]
-    body.load_state_dict(kept)
-    returned = call(model.train, may_return_none=True)
-    if returned is not model:
-        raise Incorrect("Your `train` does not return the model, as PyTorch's own does.", look="`return self`")
-    if not all(p.requires_grad for p in head.parameters()):
-        raise Incorrect("The head is frozen: it alone shall learn.", look="what `requires_grad_(False)` is on")
-
-    seen: list[Tensor] = []
-    hook = head.register_forward_pre_hook(lambda module, given: seen.append(given[0].detach()))
-    logits = call(model, images)
-    hook.remove()
-    if not isinstance(logits, Tensor) or logits.shape != (12, classes):
-        raise Incorrect("The model does not give logits.", (12, classes), logits, "`self.head(self.body(x))`")
-    moved = [key for key, value in body.state_dict().items() if not torch.equal(value, kept[key])]
-    if moved:
-        raise Incorrect(
-            "After `model.train()` one forward pass has moved the running statistics of the body's batch norm.",
-            "a body that stays as it is",
-            f"{moved[0]} has changed",
-            "`fit` calls `model.train()`, which reaches all layers: override `train` in your class",
-        )
-    if not seen or not torch.allclose(seen[0], features_wanted, atol=1e-5):
-        dropout = any(isinstance(m, nn.Dropout) and m.training for m in body.modules())
-        batch = any(isinstance(m, nn.BatchNorm2d) and m.training for m in body.modules())
-        text = "In train mode the body gives other features than in eval mode"
-        if not seen:
-            raise Incorrect("Your model never calls its head.", look="`forward`")
-        reason = "its dropout still throws values away." if dropout else "something in it still looks at the mode."
-        if batch:
-            reason = "its statistics stand still, but it still normalizes with those of the batch."
-        if not any(m.training for m in body.modules()):
-            text = "What your model gives to its head is not what the body makes."
-            raise Incorrect(text, "the features as they are", look="`self.head(self.body(x))`")
-        raise Incorrect(f"{text}: {reason}", "the same features in both modes", look="`self.body.eval()` in `train`")
-    if not head.training or not model.training:
-        raise Incorrect(
-            "After `model.train()` the head is not in train mode: its dropout would be off while it learns.",
-            "head.training True, body.training False",
-            look="`super().train(mode)` first, then only the body back to eval",
-        )
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    before = head[1].weight.detach().clone()
-    try:
-        F.cross_entropy(logits, labels).backward()
-    except RuntimeError:
-        raise Incorrect(
-            "There is no gradient for the head.", look="`no_grad` belongs around the body alone, or nowhere"
-        ) from None
-    if any(p.grad is not None for p in body.parameters()):
-        raise Incorrect(
-            "The weights of the body still learn: a training step gives them gradients.",
-            "requires_grad False for all of them",
-            look="`body.requires_grad_(False)`, with the underscore: without it, it is only an attribute of the module",
-        )
-    optimizer.step()
-    if torch.equal(before, head[1].weight):
-        raise Incorrect("A training step does not change the head.", look="`forward`")
-    if restless:
-        raise Incorrect(
-            "A new model, before anybody has called `train`, moves the running statistics of the body's batch norm.",
-            "a body that stays as it is",
-            f"{restless[0]} has changed",
-            "modules are born in train mode: `self.train()` or `body.eval()` in `__init__`",
-        )
-    call(model.eval, may_return_none=True)
-    if head.training or body.training or model.training:
-        raise Incorrect(
-            "After `model.eval()` a part of the model is still in train mode.",
-            "training False for the model itself, its head and its body",
-            look="`super().train(mode)` hands on the mode; `eval` is `train(False)`",
-        )
-    look = "nothing behind the head: the loss has its own softmax"
-    same(call(model, images), head(features_wanted), "Your tensor of logits", look=look)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _seeds(new: Inputs) -> list[tuple]:
+    def case(n: int, t: float, gain: float) -> tuple:
+        """gain: as a multiple of the half width"""
+        before, noise = 0.7 + 0.02 * new.randn(n), new.randn(n)  # the luck of a seed is the same before and after
+        noise = (noise - noise.mean()) / noise.std() * 0.004
+        return before, before + gain * t * 0.004 / n**0.5 + noise, t
+
+    t = [round(3.1 + new.rand(1).item(), 3) for _ in range(3)]  # far from √n and from 1.96
+    before = new.ints(30, 50, (4,)) / 64  # numbers with few binary digits: differences of theirs are exact
+    return [
+        *(case(new.size(5, 8), each, gain) for each, gain in zip(t, (1.8, 0.6, -2.5), strict=True)),
+        (before, before + 1 / 64, 3.182),  # each seed gains the same: the interval has no width
+        (before, before.clone(), 3.182),  # and none gains anything
+        (before[:1] + torch.zeros(5), before[:1] + torch.tensor([1, 1, 1, 1, 9]) / 256, 3.5),  # all gain, and not real
+        case(2, 12.706, 1.5),
+    ]
+
+
+def _three(ask: Callable, before: Tensor, after: Tensor, t: float) -> Any:
+    """The three results as numbers and a bool, however they are packed."""
+    yours = ask(before, after, t)
+    if not isinstance(yours, tuple | list) or len(yours) != 3:
+        return {"instead": yours}
+    gain, half = (probes.plain_number(part) for part in yours[:2])
+    if gain is None or half is None:
+        return {"no number": yours[1] if half is None else yours[0]}
+    if isinstance(yours[2], str) or (
+        probes.plain_number(yours[2]) not in (0, 1) and not isinstance(yours[2], bool | np.bool_)
+    ):
+        return {"no verdict": yours[2]}
+    return torch.tensor(gain).double(), torch.tensor(half).double(), bool(yours[2])
+
+
+def _paired(before, after, t):
+    gains = (after - before).double()
+    half = t * gains.std().item() / len(gains) ** 0.5
+    return gains.mean().item(), half, gains.mean().item() > half
+
+
+def _in_python(before, after, t):
+    gains = [b - a for a, b in zip(before.tolist(), after.tolist(), strict=True)]
+    n, mean = len(gains), sum(gains) / len(gains)
+    half = t * (sum((gain - mean) ** 2 for gain in gains) / (n - 1) / n) ** 0.5
+    return [mean, half, mean > half]
+
+
+def _near(a: Any, b: Any) -> bool:
+    return abs(float(a) - float(b)) <= 1e-3 * abs(float(b)) + 1e-7
+
+
+def _instead(place: int, problem: str, *wrong: Callable, look: str | None = None) -> Mistake:
+    """The mistake of another formula for gain (0) or half width (1), whatever the two other results are.
+
+    wrong: functions of (gains, t, before, after)
+    """
+
+    def answer(formula: Callable) -> Callable:
+        def answered(before, after, t):
+            value = float(formula(after - before, t, before, after))
+            gain, half, _ = _paired(before, after, t)
+            gain, half = (value, half) if place == 0 else (gain, value)
+            return gain, half, gain - half > 0
+
+        return answered
+
+    def when(yours: Any, expected: Any, before: Tensor, after: Tensor, t: float) -> bool:
+        values = [formula(after - before, t, before, after) for formula in wrong]
+        return any(_near(yours[place], value) for value in values) and not _near(yours[place], expected[place])
+
+    return Mistake(problem, *map(answer, wrong), look=look, when=when)
+
+
+def _verdict(
+    problem: str, verdict: Callable, when: Callable, look: str = "the lower end: `gain - half > 0`"
+) -> Mistake:
+    """The mistake of another verdict from a right interval. when: of (right verdict, gain, half)"""
+    return Mistake(
+        f"{problem} The interval is {{expected[0]:.4f}} ± {{expected[1]:.4f}}.",
+        lambda *given: (*_paired(*given)[:2], verdict(*_paired(*given)[:2])),
+        look=look,
+        when=lambda yours, expected, *_: (
+            all(_near(a, b) for a, b in zip(yours[:2], expected[:2], strict=True)) and when(expected[2], *expected[:2])
+        ),
+    )
+
+
+exercise(
     "gain_interval",
     title="Is the gain real?",
     minutes=6,
     difficulty=2,
     points=2,
-    takeaway="With the same seeds before and after, the luck of a seed cancels, and smaller gains can be seen.",
+    takeaway="With the same seeds before and after, what a seed adds to both sides cancels out, so you can detect "
+    "smaller gains.",
     hints=(
         "Each seed gives one gain, after minus before. Everything else is about those numbers.",
-        "The interval is mean ± t · s / √n, with s the standard deviation of the gains (n − 1 in the denominator, "
-        "which is what `std` does) and n their number.",
+        "The interval is mean ± t · s / √n, where s is the standard deviation of the gains (n − 1 in the denominator, "
+        "which is what `std` does) and n is how many there are.",
         "`gains = after - before`, `half = t * gains.std() / len(gains) ** 0.5`, real if `gains.mean() - half > 0`.",
     ),
-)
-def gain_interval(answer: Any, new: Inputs) -> None:
-    for kind in ("real", "too small", "negative"):
-        n, t = new.size(5, 8), round(3.1 + new.rand(1).item(), 3)  # t far from √n and from 1.96
-        luck = new.randn(n) * 0.02  # of a seed: it is the same before and after
-        noise = new.randn(n)
-        noise = (noise - noise.mean()) / noise.std() * 0.004
-        width = t * 0.004 / n**0.5
-        gain = {"real": 1.8, "too small": 0.6, "negative": -2.5}[kind] * width
-        before = 0.7 + luck
-        after = before + gain + noise
-        yours = call(answer, before, after, t)
-        if not isinstance(yours, (tuple, list)) or len(yours) != 3:
-            raise Incorrect("Wanted are three things.", "(gain, half, real)", yours, "`return`")
-        mean, half, real = (_plain(part) for part in yours)
-        for part, name in ((mean, "gain"), (half, "half width"), (real, "verdict")):
-            if part is None:
-                what, wanted = ("verdict is neither True nor False", "True or False")
-                if name != "verdict":
-                    what, wanted = f"{name} is not one number", "a number"
-                raise Incorrect(f"Your {what}.", wanted, yours)
-        gains = (after - before).double()
-        m, s = gains.mean().item(), gains.std().item()
-        root = n**0.5
-        wide = t * s / root
-        unpaired = t * ((before.var() + after.var()) / n).item() ** 0.5
-        known = (
-            (mean, -m, "The gain is after minus before: yours has the other sign."),
-            (mean, gains.sum().item(), "Your gain is the sum over the seeds: take the mean."),
-            (mean, (after.max() - before.max()).item(), "You compare the best seeds: the best of many is mostly luck."),
-            (mean, 100 * m, "Your gain is in percentage points: here accuracies are from 0 to 1."),
-            (mean, (gains / before).mean().item(), "Your gain is relative to `before`: only subtract."),
-            (mean, m - wide, "These are the ends of the interval: wanted are its middle and its half width."),
-            (mean, wide, "Gain and half width are the other way round."),
-            (mean, after.mean().item(), "Your gain is the mean of `after`: what was there before?"),
-            (half, s, "This is the standard deviation of the gains: how sure is their mean?"),
-            (half, t * s, "The √n is missing: the mean of n seeds is surer than one of them."),
-            (half, s / root, "The factor t is missing: with few seeds the interval must be wider."),
-            (half, 1.96 * s / root, "1.96 holds for many seeds. With few of them take the t that you are given."),
-            (half, t * s / n, "You divided by n: the mean of n seeds is √n times as sure, not n times."),
-            (half, t * gains.var().item() / root, "This is with the variance; take its root, the standard deviation."),
-            (half, t * gains.std(correction=0).item() / root, "Your deviation has n in the denominator: n − 1 is due."),
-            (half, 2 * t * s / root, "This is the whole width: wanted is the half, mean ± half."),
-            (
-                half,
-                unpaired,
-                "You treat the seeds as strangers. Pair them: one gain for each seed.",
+    spec=Spec(
+        draw=_seeds,
+        solution=_paired,
+        measure=_three,
+        rtol=1e-3,
+        look="gain: mean of `after - before`; half: t · s / √n, where s is the standard deviation of the gains",
+        mistakes=[
+            """
+            lambda *given: _paired(*given)[:2]
+            lambda *given: (_paired(*given)[0], *_paired(*given))
+                Your function should return three things, (gain, half, real); it returned {yours[instead]}.
+                when: "instead" in yours
+            = (after - before, *_paired(before, after, t)[1:])
+            lambda *given: (*_paired(*given)[:1], "0.1", True)
+                Gain and half width should be single numbers; one of yours is {yours[no number]}.
+                look: `mean()`, `std()`: one number for all seeds
+                when: "no number" in yours
+            lambda *given: (*_paired(*given)[:2], "real")
+            lambda *given: (*_paired(*given)[:2], None)
+            = (*_paired(before, after, t)[:2], after - before > 0)
+                The third result should be True or False; yours is {yours[no verdict]!r}.
+                look: one comparison for all seeds together: `gain - half > 0`
+                when: "no verdict" in yours
+            lambda *given: ((gain := _paired(*given)[0]) - (half := _paired(*given)[1]), gain + half,
+                    _paired(*given)[2])
+                These are the ends of the interval. Return the mean gain and half of the width.
+            lambda *given: (*_paired(*given)[1::-1], _paired(*given)[2])
+                You swapped gain and half width.
+            """,
+            _instead(
+                0, "The gain is after minus before: yours has the opposite sign.", lambda gains, *_: -gains.mean()
             ),
-        )
-        for value, wrong, text in known:
-            if abs(value - wrong) <= 1e-6 + 2e-3 * abs(wrong):
-                raise Incorrect(text, f"{m:.4f} ± {t * s / root:.4f}", f"{mean:.4f} ± {half:.4f}")
-        same(mean, m, "Your gain", rtol=1e-3)
-        same(half, t * s / root, "Your half width", rtol=2e-3, look="t · s / √n, with s the deviation of the gains")
-        if bool(real) != (kind == "real"):
-            text = {
-                "real": "The whole interval lies above zero, and you say the gain is not real.",
-                "too small": "The mean gain is above zero, but the interval is not: it may well be luck.",
-                "negative": "After is worse than before: the interval is away from zero, on the wrong side.",
-            }[kind]
-            raise Incorrect(text, str(kind == "real"), str(bool(real)), "lower end of the interval: gain − half > 0")
-
-
-def _plain(value: Any) -> float | None:
-    """A number, a bool or a tensor of one real element as a float; None for anything else."""
-    try:
-        return float(value.detach() if isinstance(value, Tensor) else value)
-    except (TypeError, ValueError, RuntimeError, OverflowError, AttributeError):
-        return None
+            _instead(0, "The gain has a sign: you took the absolute value.", lambda gains, *_: gains.abs().mean()),
+            _instead(0, "Your gain is the sum over the seeds: take the mean.", lambda gains, *_: gains.sum()),
+            _instead(
+                0,
+                "You compare the best seeds: the best of many is mostly luck.",
+                lambda gains, t, before, after: after.max() - before.max(),
+                lambda gains, *_: gains.max(),
+            ),
+            _instead(0, "Your gain is the median of the gains: take their mean.", lambda gains, *_: gains.median()),
+            _instead(
+                0,
+                "Your gain is in percentage points: here accuracies go from 0 to 1.",
+                lambda gains, *_: 100 * gains.mean(),
+            ),
+            _instead(
+                0,
+                "Your gain is relative to `before`: only subtract.",
+                lambda gains, t, before, after: (gains / before).mean(),
+                lambda gains, t, before, after: gains.mean() / before.mean(),
+            ),
+            _instead(
+                0,
+                "That is one end of the interval: return its middle and its half width.",
+                lambda gains, t, *_: gains.mean() - t * gains.std() / len(gains) ** 0.5,
+                lambda gains, t, *_: gains.mean() + t * gains.std() / len(gains) ** 0.5,
+            ),
+            _instead(
+                0, "Your gain is the mean of `after`: subtract `before`.", lambda gains, t, before, after: after.mean()
+            ),
+            _instead(
+                1,
+                "That is the standard deviation of the gains. How certain is their mean?",
+                lambda gains, *_: gains.std(),
+                look="t · s / √n",
+            ),
+            _instead(
+                1,
+                "The √n is missing: the mean of n seeds is more certain than one of them.",
+                lambda gains, t, *_: t * gains.std(),
+                look="t · s / √n",
+            ),
+            _instead(
+                1,
+                "The factor t is missing: with few seeds the interval must be wider.",
+                lambda gains, *_: gains.std() / len(gains) ** 0.5,
+                look="t · s / √n",
+            ),
+            _instead(
+                1,
+                "You used a fixed number instead of t. 1.96 holds for many seeds, and 2.776 for five; with others, use "
+                "the t that you are given.",
+                *(lambda gains, *_, fixed=fixed: fixed * gains.std() / len(gains) ** 0.5 for fixed in (1.96, 2, 2.776)),
+                look="t · s / √n",
+            ),
+            _instead(
+                1,
+                "You take the root of the wrong number: n is the number of seeds.",
+                lambda gains, t, *_: t * gains.std() / (len(gains) - 1) ** 0.5,
+                lambda gains, t, *_: t * gains.std() / 5**0.5,
+                look="`len(gains) ** 0.5`",
+            ),
+            _instead(
+                1,
+                "`n ** 1 / 2` is half of n: the power comes before the division. The root is `n ** 0.5`.",
+                lambda gains, t, *_: t * gains.std() / len(gains) * 2,
+            ),
+            _instead(
+                1,
+                "You divided by n: the mean of n seeds is √n times as certain, not n times.",
+                lambda gains, t, *_: t * gains.std() / len(gains),
+                look="t · s / √n",
+            ),
+            _instead(
+                1,
+                "You multiplied by √n: divide by it. More seeds make the interval narrower.",
+                lambda gains, t, *_: t * gains.std() * len(gains) ** 0.5,
+                look="t · s / √n",
+            ),
+            _instead(
+                1,
+                "You used the variance: take its root, the standard deviation.",
+                lambda gains, t, *_: t * gains.var() / len(gains) ** 0.5,
+                lambda gains, t, *_: t * gains.var() / len(gains),
+            ),
+            _instead(
+                1,
+                "Your standard deviation divides by n: a sample's divides by n − 1.",
+                lambda gains, t, *_: t * gains.std(correction=0) / len(gains) ** 0.5,
+                look="`gains.std()` divides by n − 1; NumPy's `std` needs `ddof=1`",
+            ),
+            _instead(
+                1,
+                "That is the whole width. Return half of it: the interval is gain ± half.",
+                lambda gains, t, *_: 2 * t * gains.std() / len(gains) ** 0.5,
+            ),
+            _instead(
+                1,
+                "That is half of the half width: the interval is gain ± half.",
+                lambda gains, t, *_: t * gains.std() / len(gains) ** 0.5 / 2,
+            ),
+            _instead(
+                1,
+                "s is the standard deviation of the gains, one gain for each seed. You took the spread of `before` and "
+                "`after` themselves.",
+                lambda gains, t, before, after: t * ((before.var() + after.var()) / len(gains)) ** 0.5,
+                lambda gains, t, before, after: t * (before.std() + after.std()) / len(gains) ** 0.5,
+                lambda gains, t, before, after: t * (after.std() - before.std()) / len(gains) ** 0.5,
+                lambda gains, t, before, after: t * after.std() / len(gains) ** 0.5,
+                lambda gains, t, before, after: t * before.std() / len(gains) ** 0.5,
+                look="`gains = after - before`, then `gains.std()`",
+            ),
+            _verdict(
+                "The mean gain is above zero, but the whole interval is not: it may well be luck, yet you call it "
+                "real.",
+                lambda gain, half: gain > 0,
+                lambda real, gain, half: not real and gain > 0,
+            ),
+            _verdict(
+                "After is worse than before: the interval lies on the wrong side of zero, yet you call the gain real.",
+                lambda gain, half: abs(gain) > half,
+                lambda real, gain, half: gain < 0,
+            ),
+            _verdict(
+                "The whole interval lies above zero, yet you say that the gain is not real.",
+                lambda gain, half: False,
+                lambda real, gain, half: real,
+            ),
+            _verdict(
+                "An interval that ends at zero does not lie above it.",
+                lambda gain, half: gain - half >= 0,
+                lambda real, gain, half: gain == half,
+                look="`>` instead of `>=`",
+            ),
+            _verdict(
+                "Your interval is right, but your verdict is not.", lambda gain, half: gain - half < 0, lambda *_: True
+            ),
+        ],
+        also_right=[
+            _in_python,
+            lambda before, after, t: (
+                (gains := after - before).mean(),
+                t * gains.std() / len(gains) ** 0.5,
+                gains.mean() > t * gains.std() / len(gains) ** 0.5,
+            ),
+            lambda before, after, t: (
+                (gains := (after - before).numpy()).mean(),
+                t * gains.std(ddof=1) / np.sqrt(len(gains)),
+                gains.mean() > t * gains.std(ddof=1) / np.sqrt(len(gains)),
+            ),
+        ],
+    ),
+)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-class Budget:
-    """Training images, batch by batch, to be gone through once: that is all the training there is.
-
-    steps: how many batches; size: images in a batch. `len(budget)` is the number of batches.
-    Yields (images uint8 [size, 3, 32, 32], labels int64 [size]).
-    """
-
-    def __init__(self, images: data.ImageSet, steps: int, size: int = 64, generator: torch.Generator | None = None):
-        order = torch.randperm(len(images), generator=generator)[: steps * size]
-        self.images, self.rows, self.used = images, order.split(size)[:steps], 0
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        if self.used:
-            raise CourseError("The budget is used up: its batches may be gone through once.")
-        for rows in self.rows:
-            self.used += 1
-            yield self.images[rows]
-
-
-STEPS = 150  # batches of 64: every image is seen once at most
-WANTED = {"real": 0.40, "drawn": 0.58}  # share of right answers on images that were held out
-
-
-@exercise(
-    "train_within",
-    seconds=TRAINING,
-    title="Better, within a budget",
-    minutes=15,
-    difficulty=4,
-    points=4,
-    takeaway="Normalized input, batch norm, a learning rate that rises and falls: little code, most of the gain.",
-    hints=(
-        "Change one thing at a time and look at the accuracy: the input first, then the learning rate, then the "
-        "network. The budget is 150 steps: each of them must count.",
-        '`models.Normalize("cifar10")` as first layer; convolutions with 16 to 32 channels, each followed by batch '
-        "norm and ReLU; Adam or SGD with momentum; a one-cycle schedule over `len(budget)` steps.",
-        "`OneCycleLR(optimizer, max_lr=0.01, total_steps=len(budget))` with Adam, `scheduler.step()` after each batch.",
-    ),
-)
-def train_within(answer: Any, new: Inputs) -> None:
-    pictures = _pictures()
-    order = new.permutation(len(pictures))
-    held_out = pictures.subset(order[:1000])
-    budget = Budget(pictures.subset(order[1000:]), STEPS, generator=new.generator)
-    with _StepsCounted() as steps:
-        model = call(answer, budget, may_change=True)
-    if isinstance(model, (tuple, list)) and any(isinstance(part, nn.Module) for part in model):
-        raise Incorrect("You return several things: only the model is wanted.", "the trained model", model, "`return`")
-    if not isinstance(model, nn.Module):
-        raise Incorrect("Your function does not return a model.", "the trained nn.Module", model, "`return`")
-    if steps.most > len(budget):
-        raise Incorrect(
-            "Your optimizer took more steps than there are batches: each batch is good for one step.",
-            f"{len(budget)} steps at most",
-            f"{steps.most} steps",
-            "a loop inside the loop over the budget",
-        )
-    if not budget.used:
-        raise Incorrect("Your function never asked for a batch: the model is untrained.", look="`for … in budget`")
-    model.eval()
-    where = next((p.device for p in model.parameters()), torch.device("cpu"))
-    try:
-        with torch.no_grad():
-            logits = call(model, held_out.images.to(where))
-    except AnswerRaised as raised:
-        if not any(name in str(raised.error) for name in ("unsigned char", "Byte")):
-            raise
-        raise Incorrect(
-            "Your model does not take bytes: what you do to the images before it belongs into it.",
-            "a model that takes uint8 images",
-            str(raised.error),
-            '`nn.Sequential(models.Normalize("cifar10"), …)`',
-        ) from None
-    if not isinstance(logits, Tensor) or tuple(logits.shape) != (1000, 10):
-        raise Incorrect(
-            "Your model does not give ten logits for each image.",
-            "(1000, 10)",
-            tuple(logits.shape) if isinstance(logits, Tensor) else logits,
-        )
-    if not logits.isfinite().all():
-        raise Incorrect("Your model answers with nan: the training has blown up.", look="a smaller learning rate")
-    reached = (logits.cpu().argmax(1) == held_out.labels).double().mean().item()
-    wanted = WANTED[pictures.origin]
-    if reached < wanted:
-        if steps.most < len(budget) // 2:
-            text = f"Your model uses only a part of its budget: {steps.most} of {len(budget)} steps."
-            look = "`optimizer.step()` once for each batch; is there a `return` or `break` inside the loop?"
-        elif reached < 0.17:
-            text = "Your model guesses: one image in ten is right without any training."
-            look = "does the loss fall? print it. Learning rate, zero_grad, the scale of the input"
-        else:
-            text = "Your model learns, but not enough yet."
-            look = "normalized input, batch norm, learning rate and its schedule, in this order"
-        raise Incorrect(text, f"{wanted:.0%} of the held-out images", f"{reached:.1%}, after {steps.most} steps", look)
+ENOUGH = {"real": 0.40, "drawn": 0.58}  # share of right answers on images that were held out
 
 
 @functools.cache
@@ -778,113 +1484,429 @@ def _pictures() -> data.ImageSet:
     return data.load("cifar10", "train")
 
 
-class _StepsCounted:
-    """Counts the steps of every optimizer while it is open; `most` is the largest count."""
+def _a_choice(new: Inputs) -> list[tuple]:
+    """Images and labels to train with, images to judge with, and their labels, which the answer never sees."""
+    pictures = _pictures()
+    order = new.permutation(len(pictures))
+    train, held_out = pictures[order[: STEPS * 64]], pictures[order[-1000:]]
+    return [(*train, *held_out, ENOUGH[pictures.origin])]
 
-    def __enter__(self) -> "_StepsCounted":
-        from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        self.counts: dict[int, int] = {}
+def _trained(answer: Callable, images: Tensor, labels: Tensor, held_out: Tensor, seed: int) -> dict[str, Any]:
+    """What the trained model answers, and how the training went."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        def count(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-            self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
+    torch.manual_seed(seed)
+    budget = Budget(data.ImageSet(images, labels, ("",) * 10, "cifar10"), STEPS)
+    steps: dict[int, int] = {}
+    learned: set[int] = set()
 
-        self.hook = register_optimizer_step_post_hook(count)
-        return self
+    def count(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        steps[id(optimizer)] = steps.get(id(optimizer), 0) + 1
+        learned.update(id(p) for group in optimizer.param_groups for p in group["params"])
 
-    def __exit__(self, *error: Any) -> None:
-        self.hook.remove()
+    hook = register_optimizer_step_post_hook(count)
+    try:
+        model = call(answer, budget, may_change=True)
+    finally:
+        hook.remove()
+    seen = {"steps": max(steps.values(), default=0), "used": budget.used}
+    if not isinstance(model, nn.Module):
+        return seen | {"instead": model}
+    seen["its own"] = any(id(p) in learned for p in model.parameters())
+    model.eval()
+    where = next((p.device for p in model.parameters()), torch.device("cpu"))
+    with torch.no_grad():
+        try:
+            return seen | {"logits": call(model, held_out.to(where))}
+        except AnswerRaised as raised:
+            if not any(name in str(raised) for name in ("unsigned char", "Byte", "uint8")):
+                raise
+            return seen | {"bytes": str(raised).splitlines()[0]}
 
-    @property
-    def most(self) -> int:
-        return max(self.counts.values(), default=0)
+
+def _report(
+    ask: Callable, images: Tensor, labels: Tensor, held_out: Tensor, right: Tensor, enough: float, seed: int = 0
+) -> Any:
+    """What is wrong with a training: nothing, if the model is good enough."""
+    seen = ask(images, labels, held_out, seed)
+    wrong = {key: seen[key] for key in ("instead", "bytes") if key in seen}
+    if seen["steps"] > STEPS:
+        wrong["steps"] = seen["steps"]
+    logits = seen.get("logits")
+    if not wrong and not (isinstance(logits, Tensor) and logits.shape == (len(right), 10) and not logits.is_complex()):
+        wrong["shape"] = tuple(logits.shape) if isinstance(logits, Tensor) else logits
+    if wrong:
+        return wrong
+    if not logits.isfinite().all():
+        return {"nan": True}
+    reached = (logits.argmax(1) == right.to(logits.device)).double().mean().item()
+    if enough - 0.05 < reached < enough and seed == 0:  # it may have been bad luck
+        return _report(ask, images, labels, held_out, right, enough, seed=1)
+    if reached < enough:
+        return {"reached": reached, "steps": seen["steps"], "used": seen["used"], "its own": seen["its own"]}
+    row = logits.double()
+    if (row >= 0).all() and torch.allclose(row.sum(1), torch.ones(len(row)).double(), atol=1e-3):
+        return {"probabilities": True}
+    return "nothing wrong"
+
+
+class _Pixels(nn.Module):
+    def forward(self, images):
+        return images.float() / 255
+
+
+def _network():
+    blocks = [models.ConvBlock(3, 16, stride=2), models.ConvBlock(16, 32, stride=2), models.ConvBlock(32, 64, stride=2)]
+    return nn.Sequential(models.Normalize("cifar10"), *blocks, nn.Flatten(), nn.Linear(64 * 16, 10))
+
+
+def _linear():
+    return nn.Sequential(models.Normalize("cifar10"), nn.Flatten(), nn.Linear(3072, 10))
+
+
+def _one_cycle(budget):
+    model = _network()
+    optimizer = torch.optim.Adam(model.parameters())
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.01, total_steps=len(budget))
+    model.train()
+    for images, labels in budget:
+        loss = F.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+    return model
+
+
+_training = partial(_but, _one_cycle)
+AFTER = (
+    "after {yours[steps]} steps it gets {yours[reached]:.1%} of the held-out images right, and the goal is "
+    "{enough:.0%}."
+)
+
+exercise(
+    "train_within",
+    seconds=60.0,  # a training of a few seconds, on a machine that others use too
+    title="Better, within a budget",
+    minutes=15,
+    difficulty=4,
+    points=4,
+    takeaway="Normalized input, batch norm, a learning rate that rises and falls: little code, most of the gain.",
+    hints=(
+        "Change one thing at a time and look at the accuracy: the input first, then the learning rate, then the "
+        "network. The budget is 150 steps, so make each of them count.",
+        '`models.Normalize("cifar10")` as the first layer; convolutions with 16 to 32 channels, each followed by batch '
+        "norm and ReLU; Adam, or SGD with momentum; a one-cycle schedule over `len(budget)` steps.",
+        "`OneCycleLR(optimizer, max_lr=0.01, total_steps=len(budget))` with Adam, `scheduler.step()` after each batch.",
+    ),
+    spec=Spec(
+        draw=_a_choice,
+        solution=_one_cycle,
+        probe=_trained,
+        measure=_report,
+        finds="nothing wrong",
+        mistakes=r"""
+            = (_network(), [])
+                Your function should return the trained model, and nothing else; it returned {yours[instead]}.
+                look: `return model`
+                when: "instead" in yours
+            return model → [batch for batch in budget]
+            _network() → _linear() && for images, labels in budget: → list(budget)\n    for images, labels in budget:
+                The budget is used up: you went through it more than once, but it gives each batch once.
+                look: one loop over `budget`: no epochs, and no peeking at its images beforehand
+                when: says(yours, "budget is used up")
+            _network() → _linear() && scheduler.step() → optimizer.step()
+                Your optimizer took {yours[steps]} steps, but there are 150 batches: take one step with each batch.
+                look: a loop inside the loop over the budget, or batches kept for a second round
+                when: yours["steps"] > STEPS and "reached" not in yours
+            = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
+            = _linear()[1:]
+                Your model doesn't accept bytes: whatever you do to the images first belongs inside the model.
+                look: `nn.Sequential(models.Normalize("cifar10"), …)`
+                when: "bytes" in yours
+            = nn.Sequential(_Pixels(), nn.Flatten(), nn.Linear(3072, 2))
+                Your model should return ten logits for each image; for 1000 images it returns {yours[shape]}.
+                when: "shape" in yours
+            _network() → nn.Sequential(_Pixels(), models.CifarTutorial())
+                    && Adam(model.parameters()) → SGD(model.parameters(), lr=1e20) && max_lr=0.01 → max_lr=1e20
+                Your model answers with nan or inf: the training has blown up.
+                look: a smaller learning rate
+                when: "nan" in yours
+            return model → return nn.Sequential(model, nn.Softmax(1))
+                Your model ends with a softmax, so it returns probabilities. The loss has its own softmax: leave yours
+                out.
+                when: "probabilities" in yours
+            = _network()
+                You never asked the budget for a batch, so the model is untrained: {AFTER}
+                look: `for images, labels in budget`
+                when: not yours["used"]
+            _network() → _linear() && optimizer.step()\n        scheduler.step() → pass
+                No optimizer ever took a step: {AFTER}
+                look: `optimizer.step()` for each batch
+                when: not yours["steps"]
+            _network() → _linear() && Adam(model → Adam(_linear()
+            _network() → _linear() && return model → return _linear()
+                Your optimizer trains other weights than those of the model that you return: {AFTER}
+                look: create `optimizer = …(model.parameters())` after the model is complete
+                when: not yours["its own"]
+            _network() → _linear() && scheduler.step() → return model
+            _network() → _linear() && loss.backward() → loss.backward()\n        if budget.used > 20: break
+                Your training uses only a part of the budget: {AFTER}
+                look: a `return` or `break` inside the loop, or `optimizer.step()` after it
+                when: yours["steps"] < 0.6 * STEPS
+            _network() → _linear() && max_lr=0.01 → max_lr=1e-9
+                Your model still guesses, with one image in ten right: {AFTER}
+                look: does the loss fall? print it. Learning rate, `zero_grad`, the scale of the input
+                when: yours["reached"] < 0.17
+            _network() → _linear() && Adam(model.parameters()) → SGD(model.parameters(), lr=0.003)
+                    && max_lr=0.01 → max_lr=0.003
+                Your model learns, but not enough: {AFTER}
+                look: normalized input, batch norm, learning rate and its schedule, in this order
+                when: "reached" in yours
+        """,
+        also_right=[
+            _training(
+                "Adam(model.parameters()) -> SGD(model.parameters(), lr=0.1, momentum=0.9)", "max_lr=0.01 -> max_lr=0.1"
+            ),
+            _training("max_lr=0.01 -> max_lr=0.02", "model(images) -> model(images.flip(-1))"),
+        ],
+    ),
+)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-class _Smoothing(TorchFunctionMode):
-    """Notices when PyTorch's own label smoothing is asked."""
+def _images_with_logits(new: Inputs) -> list[tuple]:
+    n, classes = new.size(5, 9), new.size(3, 6)
+    logits, labels = new.randn(n, classes) * 2, new.ints(0, classes - 1, (n,))  # the last class is absent
+    smoothing = round(0.15 + 0.2 * new.rand(1).item(), 3)
+    large = new.randn(6, 4) * 200  # exp of such numbers overflows
+    return [
+        (logits, labels, smoothing),
+        (new.randn(7, 2), new.ints(0, 2, (7,)), round(0.6 + 0.2 * new.rand(1).item(), 3)),
+        (large, new.ints(0, 4, (6,)), 0.25),
+        (new.randn(4, 5), new.ints(0, 5, (4,)), 0.0),
+        (new.randn(4, 3), new.ints(0, 3, (4,)), 1.0),
+        (new.randn(1, 7), new.ints(0, 7, (1,)), 0.1),
+    ]
 
-    asked = False
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.asked |= bool((kwargs or {}).get("label_smoothing"))
-        return func(*args, **(kwargs or {}))
+def _learnable(ask: Callable, logits: Tensor, labels: Tensor, smoothing: float) -> Any:
+    """The loss, if gradients flow through it to all logits."""
+    loss, gradient = ask(logits, labels, smoothing)
+    if gradient is None:
+        return {"instead": loss}
+    if isinstance(loss, Tensor) and loss.dim() == 0:
+        target = _smoothed(labels, logits.shape[1], smoothing)
+        right = torch.allclose(loss.double(), _by_target(logits, labels, smoothing).double(), rtol=1e-4)
+        if right and not torch.allclose(gradient, (logits.softmax(1) - target) / len(logits), rtol=1e-2, atol=1e-4):
+            return {"gradient": gradient}
+    return loss.detach()
 
 
-@exercise(
+def _smoothed(labels, classes, smoothing):
+    return F.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes
+
+
+def _by_target(logits, labels, smoothing):
+    return -(_smoothed(labels, logits.shape[1], smoothing) * logits.log_softmax(1)).sum(1).mean()
+
+
+def _by_two_losses(logits, labels, smoothing):
+    logs = logits - logits.logsumexp(1, keepdim=True)
+    right = logs[torch.arange(len(labels)), labels].mean()
+    return -((1 - smoothing) * right + smoothing * logs.mean())
+
+
+def _by_a_loop(logits, labels, smoothing):
+    total = 0
+    for row, label in zip(logits, labels, strict=True):
+        logs = F.log_softmax(row, dim=0)
+        for k in range(len(row)):
+            total = total - logs[k] * (smoothing / len(row) + (1 - smoothing) * (k == label))
+    return total / len(labels)
+
+
+def _soft(target: Callable, log: Callable = lambda logits: logits.log_softmax(1)) -> Callable:
+    """A loss with another target (from one-hot, smoothing, classes), or with something other than log_softmax."""
+
+    def answer(logits, labels, smoothing):
+        classes = logits.shape[1]
+        return -(target(F.one_hot(labels, classes).float(), smoothing, classes) * log(logits)).sum(1).mean()
+
+    return answer
+
+
+def _with(log: Callable) -> Callable:
+    return _soft(lambda hot, s, k: hot * (1 - s) + s / k, log)
+
+
+def _overall(change: Callable) -> Callable:
+    """The losses [B, classes] of the single classes, put together in another way."""
+    return lambda logits, labels, s: change(-_smoothed(labels, logits.shape[1], s) * logits.log_softmax(1))
+
+
+def _classes_from_labels(logits, labels, smoothing):
+    return -((F.one_hot(labels) * (1 - smoothing) + smoothing / logits.shape[1]) * logits.log_softmax(1)).sum(1).mean()
+
+
+def _divergence(logits, labels, smoothing):
+    target = _smoothed(labels, logits.shape[1], smoothing)
+    return (target * (target.log() - logits.log_softmax(1))).sum(1).mean()
+
+
+TARGET = "the target: (1 − smoothing) · one-hot + smoothing / classes"
+
+exercise(
     "smoothed_loss",
     title="Stretch: label smoothing by hand",
     minutes=8,
     difficulty=3,
     points=2,
-    takeaway="A target of a little less than one: the loss no longer rewards being ever surer.",
+    takeaway="With a target just below one, the loss no longer rewards ever more certainty.",
     hints=(
         "Cross-entropy is −Σ target · log(softmax), where the target is one-hot. Change the target, keep the sum.",
-        "The smoothed target is (1 − smoothing) · one-hot + smoothing / classes: all classes get a share, also the "
-        "right one.",
+        "The smoothed target is (1 − smoothing) · one-hot + smoothing / classes: every class gets a share, including "
+        "the right one.",
         "`target = F.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes`, then "
         "`-(target * logits.log_softmax(1)).sum(1).mean()`.",
     ),
+    spec=Spec(
+        draw=_images_with_logits,
+        solution=_by_target,
+        probe=probes.with_gradient,
+        measure=_learnable,
+        dtype=False,
+        look=TARGET,
+        mistakes="""
+            lambda logits, labels, s: _by_target(logits.detach(), labels, s)
+            lambda logits, labels, s: _by_target(logits, labels, s).item()
+            lambda logits, labels, s: torch.tensor(_by_target(logits, labels, s).item())
+            lambda logits, labels, s: torch.from_numpy(np.asarray(_by_target(logits.detach(), labels, s)))
+                No gradient flows through your loss to the logits: {yours[instead]}.
+                look: `.item()`, `.detach()`, `.data`, `no_grad` and NumPy cut the graph
+                when: "instead" in yours
+            lambda logits, labels, s: _with(lambda z: z - z.detach().logsumexp(1, keepdim=True))(logits, labels, s)
+                The loss is right, but its gradient is not: part of your formula is detached from the logits.
+                look: `detach`, `.data` or `no_grad` in the middle of the formula
+                when: "gradient" in yours
+            _overall(lambda losses: losses.sum(1))
+                You return one loss for each image: take their mean.
+                when: yours.shape == labels.shape
+            lambda logits, labels, s: np.log(logits.numpy())
+                NumPy cannot read a tensor that requires gradients, and gradients cannot flow through NumPy. Use
+                PyTorch's functions.
+                when: says(yours, "numpy()")
+            _with(lambda logits: logits.softmax(1).log())
+            _with(lambda logits: logits - logits.exp().sum(1, keepdim=True).log())
+                The loss is {yours:.3g} for logits of a few hundred: `exp` overflows, or a probability becomes 0 and its
+                logarithm −inf.
+                look: `log_softmax` subtracts the largest logit first
+                when: logits.abs().max() > 80 and not yours.isfinite()
+            _with(lambda logits: (logits.softmax(1) + 1e-9).log())
+            _with(lambda logits: logits.softmax(1).clamp(1e-7).log())
+                Your loss is right for small logits, but not for large ones: there some probabilities are 0 in float32,
+                and only `log_softmax` has their logarithms.
+                look: a small number added, or a `clamp`, before the logarithm
+                when: logits.abs().max() > 80 and yours.isfinite()
+            lambda logits, labels, s: (_divergence(logits, labels, s) - _divergence(0 * logits, labels, s) +
+                    math.log(logits.shape[1]))
+                With smoothing={smoothing} your loss is nan: 0 · log 0 is not a number. Take the logarithm of the
+                network's probabilities, not of the target.
+                look: the logarithm of the target
+                when: yours.isnan()
+            _divergence
+            lambda logits, labels, s: F.kl_div(logits.log_softmax(1), _smoothed(labels, logits.shape[1], s),
+                    reduction="batchmean")
+                This is the KL divergence: leave out target · log target, which no logit changes.
+            _soft(lambda hot, s, k: hot)
+                This is the cross-entropy without smoothing.
+                look: {TARGET}
+            _soft(lambda hot, s, k: hot * (1 - s) + (1 - hot) * s / (k - 1))
+                You give the smoothing to the wrong classes only. Here all classes share it: smoothing / classes.
+                look: {TARGET}
+            _soft(lambda hot, s, k: hot + s / k)
+            _soft(lambda hot, s, k: hot + (1 - hot) * s / k)
+                Your targets add up to more than one: the right class must give something up.
+                look: {TARGET}
+            _soft(lambda hot, s, k: hot * (1 - s))
+                What you take from the right class goes nowhere: spread it over all classes.
+                look: {TARGET}
+            _soft(lambda hot, s, k: torch.where(hot > 0, 1 - s, s / k))
+                The right class also gets its share, on top of 1 − smoothing.
+                look: {TARGET}
+            _soft(lambda hot, s, k: hot * (1 - s) + s)
+                Each class gets smoothing / classes, not all of the smoothing.
+                look: {TARGET}
+            _soft(lambda hot, s, k: hot * (1 - s) + s / (k - 1))
+                You divided by classes − 1: smoothing is shared by all classes, the right one included.
+                look: {TARGET}
+            lambda logits, labels, s: (-((F.one_hot(labels, logits.shape[1]) * (1 - s) + s / len(logits)) *
+                    logits.log_softmax(1)) .sum(1) .mean())
+                You divided by the number of images. Smoothing is shared by the classes, `logits.shape[1]`.
+                look: {TARGET}
+            _soft(lambda hot, s, k: hot * s + (1 - s) / k)
+                You mixed up smoothing and 1 − smoothing.
+                look: {TARGET}
+            lambda logits, labels, s: _by_target(logits, labels, 0.1)
+                You use a fixed smoothing instead of the argument.
+                look: 0.1 in your code
+            lambda logits, labels, s: (-((1 - s) * logits.log_softmax(1)[:, labels].mean() + s *
+                    logits.log_softmax(1).mean()))
+                `[:, labels]` takes the classes of all labels for every image. `[torch.arange(B), labels]` or `gather`
+                takes one for each.
+            _overall(lambda losses: losses.sum())
+                You added up the losses of all images: take their mean.
+            _overall(lambda losses: losses.mean())
+                You took the mean over the classes, too: sum over the classes, then take the mean over the images.
+            _overall(lambda losses: losses.mean(1).sum())
+                You took the mean over the classes and the sum over the images: do it the other way around.
+            _overall(lambda losses: -losses.sum(1).mean())
+                The sign is wrong: a loss is minus the logarithm.
+            _with(lambda logits: logits)
+                You left out the softmax: the target multiplies log-probabilities, not logits.
+                look: `logits.log_softmax(dim=1)`
+            _with(lambda logits: logits.softmax(1))
+                You left out the logarithm: the target multiplies log-probabilities, not probabilities.
+                look: `logits.log_softmax(dim=1)`
+            _with(lambda logits: logits.softmax(1).log_softmax(1))
+                You apply softmax twice: `log_softmax` takes the logits themselves.
+            _with(lambda logits: logits.log_softmax(1) / math.log(2))
+            _with(lambda logits: logits.log_softmax(1) / math.log(10))
+                You took the logarithm to base 2 or 10: use the natural logarithm, `log`.
+            _with(lambda logits: logits.log_softmax(0))
+            _with(lambda logits: logits.flatten().log_softmax(0).view_as(logits))
+                Your softmax runs over the images: the classes are axis 1.
+                look: `dim=1`
+            _classes_from_labels
+                Your targets don't have as many classes as the logits. Without a number, `F.one_hot(labels)` counts the
+                classes in this batch.
+                look: `F.one_hot(labels, logits.shape[1])`
+                when: says(yours, "must match")
+        """,
+        habits=[
+            Habit(
+                "The result is right, but `F.cross_entropy` computed it. Here you compute the loss yourself.",
+                lambda logits, labels, s: F.cross_entropy(logits, labels, label_smoothing=s),
+                lambda logits, labels, s: nn.CrossEntropyLoss(label_smoothing=s)(logits, labels),
+                lambda logits, labels, s: F.cross_entropy(logits, _smoothed(labels, logits.shape[1], s)),
+                lambda logits, labels, s: (1 - s) * F.cross_entropy(logits, labels) - s * logits.log_softmax(1).mean(),
+                probe=probes.functions,
+                when=lambda *functions: any("cross_entropy" in name for names in functions for name in names),
+                look="`log_softmax`, and your own target",
+            )
+        ],
+        also_right=[
+            _by_two_losses,
+            _by_a_loop,
+            lambda logits, labels, s: (
+                (1 - s) * F.nll_loss(logits.log_softmax(1), labels) - s * logits.log_softmax(1).mean()
+            ),
+            lambda logits, labels, s: torch.einsum(
+                "bk,bk->b", _smoothed(labels, logits.shape[1], s), -logits.double().log_softmax(1).float()
+            ).mean(),
+        ],
+    ),
 )
-def smoothed_loss(answer: Any, new: Inputs) -> None:
-    n, classes = new.size(5, 9), new.size(3, 6)
-    smoothing = round(0.15 + 0.2 * new.rand(1).item(), 3)
-    logits, labels = new.randn(n, classes) * 2, new.ints(0, classes - 1, (n,))  # the last class may be absent
-    with _Smoothing() as watch:
-        yours = call(answer, logits, labels, smoothing)
-    if isinstance(yours, Tensor) and yours.shape == (n,):
-        raise Incorrect("You return one loss for each image: take their mean.", "one number", f"{n} numbers")
-    logs = logits.log_softmax(1)
-    hot = F.one_hot(labels, classes).float()
-
-    def loss(target: Tensor, log: Tensor = logs) -> Tensor:
-        return -(target * log).sum(1).mean()
-
-    expected = F.cross_entropy(logits, labels, label_smoothing=smoothing)
-    target = hot * (1 - smoothing) + smoothing / classes
-    others = hot * (1 - smoothing) + (1 - hot) * smoothing / (classes - 1)
-    twice = logits.softmax(1).log_softmax(1)
-    known = (
-        (loss(hot), "This is the cross-entropy without smoothing: the target is still one-hot."),
-        (loss(others), "You give the smoothing to the wrong classes alone. Here all share it: smoothing / classes."),
-        (loss(hot + smoothing / classes), "Your target sums to more than one: the right class must give something."),
-        (loss(target - hot * smoothing / classes), "The right class gets its share too, on top of 1 − smoothing."),
-        (loss(hot * (1 - smoothing) + smoothing), "Each class gets smoothing / classes, not all of the smoothing."),
-        (loss(hot * smoothing + (1 - smoothing) / classes), "You took 1 − smoothing for smoothing."),
-        (
-            -logs[:, labels].mean() * (1 - smoothing) - logs.mean() * smoothing,
-            "`[:, labels]` takes the classes of all "
-            "labels for every image; `[torch.arange(B), labels]` or `gather` takes one for each.",
-        ),
-        (loss(hot * (1 - smoothing)), "What you took from the right class goes nowhere: spread it over all classes."),
-        (loss(target) * n, "You added the losses of all images: take their mean."),
-        (loss(target) / classes, "You took the mean over the classes too: sum over the classes, mean over the images."),
-        (-loss(target), "The sign is wrong: a loss is minus the logarithm."),
-        (loss(target, logits), "You left out the softmax: the target multiplies log-probabilities, not logits."),
-        (loss(target, logits.softmax(1)), "You left out the logarithm: it is log_softmax that is multiplied."),
-        (loss(target, twice), "There are two softmaxes: log_softmax takes the logits themselves."),
-        (loss(target, torch.log_softmax(logits, 0)), "Your softmax runs over the images: the classes are axis 1."),
-    )
-    if isinstance(yours, Tensor) and yours.numel() == 1:
-        yours = yours.reshape(())
-    for wrong, text in known:
-        if isinstance(yours, (Tensor, float)) and not torch.allclose(wrong, expected, rtol=1e-3):
-            mistake(torch.as_tensor(yours), wrong, text, "target: (1 − smoothing) · one-hot + smoothing / classes")
-    same(yours, expected.item() if isinstance(yours, float) else expected, "Your loss", dtype=False, rtol=1e-4)
-    _has_gradient(answer, logits, labels, smoothing)
-    if watch.asked:
-        raise Incorrect(
-            "The result is right, but PyTorch's label smoothing made it. Here you make your own.",
-            "log_softmax and a target of yours",
-            "a call with `label_smoothing`",
-        )
-
-
-def _has_gradient(answer: Callable, logits: Tensor, labels: Tensor, smoothing: float) -> None:
-    """Raise Incorrect unless one can learn from the loss."""
-    leaf = logits.clone().requires_grad_()
-    loss = call(answer, leaf, labels, smoothing)
-    if not isinstance(loss, Tensor) or not loss.requires_grad:
-        raise Incorrect("Nobody can learn from your loss: it has no gradient.", look="`.item()`, `detach` or `no_grad`")

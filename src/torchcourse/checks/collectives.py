@@ -2,7 +2,9 @@
 
 A collective works only if every rank calls the same one. If one rank skips it, the others wait, with no error and no
 line to look at. Here every rank first writes into the store that all of them share what it is about to call, and reads
-what the others wrote. Where these differ, each rank gets a sentence that says who waits where, at once.
+what the others wrote. Where these differ, each rank gets a sentence that says who waits where, at once. (PyTorch's
+own TORCH_DISTRIBUTED_DEBUG=DETAIL says nothing of a missing call until the group's time limit, then names the wrong
+collective for one that has no tensors, and no line.)
 
 A dispatch mode sees every collective that passes through PyTorch on this rank: those of `torch.distributed`, and those
 that `DistributedDataParallel` starts in the middle of a backward pass.
@@ -10,7 +12,6 @@ that `DistributedDataParallel` starts in the middle of a backward pass.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import linecache
 import math
@@ -62,18 +63,21 @@ class Mismatch(RuntimeError):
 class Ledger(TorchDispatchMode):
     """Collectives called inside the `with` block, in `calls`; `trouble` is None or what each rank was about to do.
 
-    name: the same on all ranks, another for every block.
-    Raises Mismatch in the code that called a collective which the others do not call. After the block, `over` says
-    whether anything went wrong on any rank: the same on all of them, so that they stop together.
+    Raises Mismatch in the code that called a collective which the others do not call, and again at each later one.
     """
 
-    def __init__(self, name: str) -> None:
+    current: Ledger | None = None  # of this process
+
+    def __init__(self) -> None:
         super().__init__()
         self.calls: list[dict[str, Any]] = []
         self.trouble: list[dict[str, Any]] | None = None
-        self.over = False  # True on every rank alike once a rank raised, or the ranks lost each other
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
-        self._store = dist.PrefixStore(f"ledger {name}", dist.distributed_c10d._get_default_store())
+        self._store = dist.PrefixStore("ledger", dist.distributed_c10d._get_default_store())
+
+    def __enter__(self) -> Ledger:
+        Ledger.current = self
+        return super().__enter__()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         word = WORDS.get(func._schema.name.split("::")[-1]) if "c10d" in func.namespace else None
@@ -93,21 +97,20 @@ class Ledger(TorchDispatchMode):
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         super().__exit__(kind, error, where)
-        if self.trouble is None:  # leaving is the last thing that all ranks must do together
-            with contextlib.suppress(Mismatch):  # noted in `trouble`; the answer itself has come to its end
-                self._meet({"what": RAISED if kind else LEFT})
-            if kind:  # what was raised here is the news, not that the others now wait in vain
-                self.trouble = None
+        if self.trouble is None:  # the others learn of it when they call their next one
+            self._say({"what": RAISED if kind else LEFT})
+
+    def _say(self, mine: dict[str, Any]) -> None:
+        self._store.set(f"{len(self.calls)}/{self._rank}", json.dumps(mine))
 
     def _meet(self, mine: dict[str, Any]) -> None:
+        if self.trouble:
+            raise Mismatch(sentence(self.trouble))
         number = len(self.calls)
-        if mine["what"] not in (LEFT, RAISED):
-            self.calls.append(mine)
-        self._store.set(f"{number}/{self._rank}", json.dumps(mine))
+        self._say(mine)
+        self.calls.append(mine)
         all_of_them = [mine if rank == self._rank else self._read(number, rank) for rank in range(self._world)]
-        self.over |= any(one["what"] == RAISED for one in all_of_them)
         if any(not _agree(mine, other) for other in all_of_them):
-            self.over = True
             self.trouble = [{**one, "number": number + 1} for one in all_of_them]
             raise Mismatch(sentence(self.trouble))
 

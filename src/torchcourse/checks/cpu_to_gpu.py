@@ -1,13 +1,16 @@
 """The exercises of chapter 03: back to NumPy, weights that stay, a migrated training, waits that hide.
 
-They run on `simgpu.accelerator()`: the machine's own GPU, or the practice GPU where there is none. What travels and
-where Python waits is counted by `simgpu.trace()`, which also knows the line of the answer that did it.
+They run on `simgpu.accelerator()`: the machine's own GPU, or the practice GPU where there is none. The probes below run
+where the answer is. They bring models and tensors to the device and report, as plain data, what came of them; what
+travels and where Python waits is counted by `probes.device_work`.
 """
 
 import copy
+import io
+import itertools
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,21 +19,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchcourse import simgpu
-from torchcourse.checks.engine import AnswerRaised, Incorrect, Inputs, call, chapter, mistake, same
-from torchcourse.trace import Event, Trace
-
-# The first optimizer of a process imports much of PyTorch, which takes seconds on a slow machine.
-SLOW_START = 30.0
+from torchcourse.checks.engine import Inputs, call, chapter, not_none
+from torchcourse.checks.probes import SLOW_START, Batch, as_numbers, busiest_line, device_work, weights
+from torchcourse.checks.show import show
+from torchcourse.checks.spec import Mistake, Spec, changed, says  # noqa: F401 - for the tables
 
 exercise = chapter("03_cpu_to_gpu")
-Batch = tuple[Tensor, Tensor]
+CPU, DEVICE = "on the CPU", "on the device"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What the judges below share
-
-
-def network(new: Inputs, pixels: int, classes: int, norm: bool = False) -> nn.Sequential:
+def _network(new: Inputs, pixels: int, classes: int, norm: bool = False) -> nn.Sequential:
     """A small classifier of images with `pixels` pixels, on the CPU; the weights come from `new`."""
     layers: list[nn.Module] = [nn.Flatten(), nn.Linear(pixels, 6)]
     layers += [nn.BatchNorm1d(6)] if norm else []
@@ -41,278 +39,437 @@ def network(new: Inputs, pixels: int, classes: int, norm: bool = False) -> nn.Se
     return model
 
 
-def on(model: nn.Module, place: torch.device) -> nn.Module:
-    """A copy of a model of the CPU, on another device."""
-    return copy.deepcopy(model).to(place)
+def _place(where: str) -> torch.device:
+    return simgpu.accelerator() if where == DEVICE else torch.device("cpu")
 
 
-def weights(model: nn.Module) -> Tensor:
-    """All parameters in one row, on the CPU."""
-    return torch.cat([parameter.detach().cpu().flatten() for parameter in model.parameters()])
+def _where(*tensors: Tensor) -> str:
+    """CPU or DEVICE; both, if the tensors are not all in one place."""
+    places = {CPU if tensor.device.type == "cpu" else DEVICE for tensor in tensors}
+    return " and ".join(sorted(places))
 
 
-def here(device: torch.device | str) -> str:
-    """ "the CPU" or "the device", for messages."""
-    return "the CPU" if torch.device(device).type == "cpu" else "the device"
+def _with(solution: Callable, *places: str) -> Callable:
+    """The solution with some places changed, each given as "old → new"."""
+    return changed(solution, *(tuple(place.split(" → ")) for place in places))
 
 
-def where(events: Sequence[Event]) -> str:
-    """The line of the answer that did it most often, for "look at"."""
-    (number, line), times = Counter((event.number, event.line) for event in events).most_common(1)[0]
-    return f"line {number}: `{line}`" + (f" ({times} times)" if times > 1 else "")
-
-
-def watched(answer: Any, *args: Any, **kwargs: Any) -> tuple[Any, Trace]:
-    """What the answer returns, and the trace of what it did."""
-    with simgpu.trace() as seen:
-        result = call(answer, *args, may_change=True, **kwargs)
-    return result, seen
-
-
-def waits(seen: Trace) -> list[Event]:
-    """The moments at which Python waited for the device: for a value, or for a copy back."""
-    return list(seen.syncs)
-
-
-def python_numbers(values: Any, count: int, what: str) -> list[float]:
-    """A list (or tuple) of `count` Python numbers; raises Incorrect for anything else."""
-    if isinstance(values, Tensor):
-        raise Incorrect(f"{what} are a tensor, which still lies on {here(values.device)}.", "a list of Python numbers",
-                        look="`.tolist()` makes Python numbers")  # fmt: skip
-    if not isinstance(values, (list, tuple)):
-        raise Incorrect(f"{what} are not a list.", f"a list of {count} Python numbers", values)
-    if any(isinstance(value, Tensor) for value in values):
-        raise Incorrect(
-            f"{what} are tensors, each of which keeps device memory.",
-            "Python numbers",
-            values,
-            "read them once, after the loop: `torch.stack(...).tolist()`",
-        )
-    if len(values) != count or not all(isinstance(v, (int, float, np.number)) for v in values):
-        raise Incorrect(f"{what} are not right.", f"a list of {count} numbers", values)
-    return [float(value) for value in values]
-
-
-def close(a: float, b: float) -> bool:
-    return abs(a - b) <= 1e-4 + 1e-3 * abs(b)
+def _if_differs(name: str) -> Callable:
+    """A `when`: this entry of what was measured is not as expected."""
+    return lambda yours, expected, *_: yours[name] != expected[name]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _tensors(new: Inputs) -> list[tuple]:
+    """Tensors on the device come first: what they do not survive has a message of PyTorch's."""
+    (rows, columns), graph = new.sizes(2, 2, 6), " with a graph"
+    values = new.randn(rows, columns)
+    return [
+        (values, DEVICE, ""),
+        (values.t(), DEVICE, graph),
+        (new.ints(2, 9, (rows,)), DEVICE, ""),
+        (new.randn(1, columns, 1), CPU, graph),
+        (new.randn(rows), CPU, " that is a parameter"),
+        (values, CPU, ""),
+        (new.randn(1).half(), DEVICE, ""),
+        (new.randn(columns).double(), CPU, graph),
+        (new.ints(0, 2, (columns, rows)).bool(), CPU, ""),
+        (new.randn(1)[0], CPU, ""),
+        (new.ints(2, 256, (7, rows), torch.uint8), CPU, ""),
+        (torch.zeros(0, columns), DEVICE, ""),
+    ]
+
+
+def _in_numpy(answer: Any, values: Tensor, place: str, graph: str) -> dict[str, Any]:
+    """A probe: the array that comes back, what has become of the tensor, and whether they share memory."""
+    tensor = values.detach().to(_place(place), copy=True)
+    if graph == " that is a parameter":
+        tensor = nn.Parameter(tensor)
+    elif graph:
+        tensor = tensor.requires_grad_() * 1
+    made_by = tensor.grad_fn
+    array = call(answer, tensor, may_change=True)
+    if type(array) is not np.ndarray or array.dtype.kind not in "biuf":
+        return {"What comes back": show(array)}
+    before, after = array.copy(), tensor.detach().cpu().clone()
+    with torch.no_grad():  # the training goes on
+        tensor.logical_not_() if tensor.dtype == torch.bool else tensor.add_(1)
+    return {
+        "What comes back": "a NumPy array",
+        "Its dtype": array.dtype.name,
+        "Its shape": array.shape,
+        "Your array": torch.from_numpy(before.astype(np.float64)),
+        "The tensor itself": after.double(),
+        "Its place": _where(tensor),
+        "Its graph": [tensor.requires_grad, tensor.grad_fn is made_by or tensor.grad_fn is not None],
+        "Your array, later,": torch.from_numpy(array.astype(np.float64)),
+    }
+
+
+def _changes_later(yours: Any, expected: dict, *_: Any) -> bool:
+    right = torch.equal(yours["Your array"], expected["Your array"])
+    return right and not torch.equal(yours["Your array, later,"], expected["Your array, later,"])
+
+
+def _zeroed(tensor):
+    array = tensor.detach().cpu().numpy().copy()
+    tensor.data.zero_()
+    return array
+
+
+def _switched_off(tensor):
+    if tensor.is_leaf:
+        tensor.requires_grad_(False)
+    return tensor.detach().cpu().numpy().copy()
+
+
+def _moved_itself(tensor):
+    tensor.data = tensor.data.cpu()
+    return tensor.detach().numpy().copy()
+
+
+def _copied_under_no_grad(tensor):
+    with torch.no_grad():
+        return np.array(tensor.cpu().detach().numpy())
+
+
+exercise(
     "to_numpy",
     title="Back to NumPy",
     minutes=5,
     difficulty=1,
     points=1,
-    takeaway="detach leaves the graph, cpu leaves the device, and a copy of your own makes it safe on every machine.",
+    takeaway="detach leaves the graph, cpu leaves the device, and your own copy makes it safe on every machine.",
     hints=(
-        "Three things can be in the way: a graph, a device, and memory that is shared. Remove one after the other.",
+        "Three things can be in the way: a graph, a device, and shared memory. Remove them one by one.",
         "`.detach()`, then `.cpu()`, then `.numpy()`. On the CPU the result still shares its memory with the tensor.",
-        "`tensor.detach().cpu().numpy()` and one more word that makes a copy.",
+        "`tensor.detach().cpu().numpy()`, plus one more call that makes a copy.",
+    ),
+    spec=Spec(
+        draw=_tensors,
+        solution=lambda tensor: tensor.detach().cpu().numpy().copy(),
+        by_case=True,
+        measure=lambda ask, values, place, graph: ask.observe(_in_numpy, values, place, graph),
+        mistakes=[
+            """
+            = tensor.detach().cpu().clone()
+            = tensor.tolist()
+            = tensor.detach().cpu().numpy().tobytes()
+                Your result is not a NumPy array: it is {yours[What comes back]}.
+                look: `.numpy()`, and what you `return`
+                when: _if_differs("What comes back")
+            _zeroed
+            = tensor.detach().zero_().cpu().numpy().copy()
+                Your function changes the tensor itself: its values are different after the call.
+                look: work on a copy: `.clone()` or `.copy()`
+                when: not torch.equal(yours["The tensor itself"], expected["The tensor itself"])
+            = tensor.detach_().cpu().numpy().copy()
+            _switched_off
+                Your function cuts the tensor itself off from its graph, so nothing can train through it anymore.
+                look: `detach()` without an underscore returns a new tensor and leaves the old one alone
+                when: _if_differs("Its graph")
+            _moved_itself
+                Your function moves the tensor itself: afterward it is {yours[Its place]}.
+                look: `.cpu()` returns a new tensor; the old one stays where it is
+                when: _if_differs("Its place")
+            = tensor.detach().cpu().numpy()
+            = np.asarray(tensor.detach().cpu())
+            = tensor.numpy(force=True)
+                Your array shares its memory with a tensor {place}: when training goes on, the array changes.
+                look: `.copy()` or `.clone()` makes a copy on every machine; on the CPU, `.cpu()` does not
+                when: _changes_later
+            = tensor.numpy()
+            = tensor.cpu().numpy()
+            = tensor.cpu().numpy().copy()
+            = tensor.detach().numpy()
+            = tensor.detach().numpy().copy()
+                Your function fails for a tensor {place}{graph}. PyTorch says: {yours.message}
+                look: `.detach()` leaves the graph, `.cpu()` leaves the device; `.numpy()` comes after both
+                when: says(yours, "host memory", "requires grad", "requires_grad")
+            """,
+            Mistake(
+                "The array of a {values.dtype} tensor should have the dtype {expected[Its dtype]}; yours has "
+                "{yours[Its dtype]}.",
+                lambda tensor: np.array(tensor.tolist()),
+                lambda tensor: tensor.detach().cpu().float().numpy().copy(),
+                lambda tensor: tensor.detach().cpu().numpy() + 0,  # bool becomes int64
+                look="`.numpy()` keeps the dtype; a detour through Python numbers or arithmetic may not",
+                when=_if_differs("Its dtype"),
+            ),
+            """
+            = tensor.detach().cpu().numpy().flatten()
+            = tensor.detach().cpu().squeeze().numpy().copy()
+            = np.atleast_1d(tensor.detach().cpu().numpy()).copy()
+            = tensor.detach().cpu().numpy().T.copy()
+                The array of a tensor of shape {values.shape} should have that shape; yours has {yours[Its shape]}.
+                look: `.numpy()` keeps the shape; `squeeze`, `flatten` and `atleast_1d` change it
+                when: _if_differs("Its shape")
+            """,
+        ],
+        also_right=[
+            lambda tensor: tensor.detach().cpu().clone().numpy(),
+            lambda tensor: tensor.data.to("cpu", copy=True).numpy(),
+            lambda tensor: tensor.numpy(force=True).copy(),
+            lambda tensor: np.array(tensor.detach().cpu().numpy()),
+            lambda tensor: np.array(tensor.detach().cpu().tolist(), dtype=tensor.detach().cpu().numpy().dtype).reshape(
+                tuple(tensor.shape)
+            ),
+            lambda tensor: copy.deepcopy(tensor.detach()).cpu().numpy(),
+            _copied_under_no_grad,
+        ],
     ),
 )
-def to_numpy(answer: Any, new: Inputs) -> None:
-    gpu = simgpu.accelerator()
-    rows, columns = new.sizes(2, 2, 6)
-    values = new.randn(rows, columns)
-    cases = [  # name for messages, a tensor, the word that is missing when it raises
-        ("on the CPU", values.clone(), "`.numpy()`"),
-        ("of whole numbers", new.ints(0, 9, (rows,)), "the dtype stays as it is"),
-        ("on the device", values.to(gpu), "`.cpu()` comes before `.numpy()`"),
-        ("with a graph, on the CPU", values.clone().requires_grad_() * 2, "`.detach()` leaves the graph"),
-        ("with a graph, on the device", values.to(gpu).requires_grad_() * 2, "`.detach()` leaves the graph"),
-        ("that is a parameter", nn.Parameter(values.clone()), "`.detach()` leaves the graph"),
-    ]
-    for name, tensor, look in cases:
-        expected, needed = tensor.detach().cpu().clone().numpy(), tensor.requires_grad
-        try:
-            yours = call(answer, tensor, may_change=True)
-        except AnswerRaised as raised:
-            if not isinstance(raised.error, (RuntimeError, TypeError)):
-                raise
-            raise Incorrect(
-                f"Your function fails for a tensor {name}.", "a NumPy array", f"{type(raised.error).__name__}", look
-            ) from None
-        if tensor.requires_grad != needed or (tensor.grad_fn is None and "graph" in name):
-            raise Incorrect(
-                "Your function took the graph away from the tensor itself: nobody can train with it any more.",
-                look="`detach()` without an underscore returns a new tensor",
-            )
-        if isinstance(yours, Tensor):
-            raise Incorrect("Your result is still a tensor.", "a NumPy array", look="`.numpy()`")
-        if not isinstance(yours, np.ndarray):
-            raise Incorrect("Your result is not an array.", "a NumPy array", yours)
-        if yours.shape != expected.shape:
-            raise Incorrect(f"The array of a tensor {name} has the wrong shape.", expected.shape, yours.shape)
-        if yours.dtype != expected.dtype:
-            raise Incorrect(
-                f"The array of a tensor {name} has another dtype.",
-                str(expected.dtype),
-                str(yours.dtype),
-                "`.numpy()` keeps the dtype; a way through Python numbers does not",
-            )
-        if not np.array_equal(yours, expected):
-            raise Incorrect(f"The array of a tensor {name} has other values.", expected, yours)
-    for name, tensor, _ in cases:
-        expected, yours = tensor.detach().cpu().clone().numpy(), call(answer, tensor, may_change=True)
-        with torch.no_grad():
-            tensor.add_(1)  # the training goes on
-        if not np.array_equal(yours, expected):
-            raise Incorrect(
-                f"Your array shares its memory with a tensor {name}: when the training goes on, the array changes.",
-                "an array of its own",
-                "an array that changed when the tensor was changed",
-                "`.copy()` or `.clone()` makes a copy on every machine",
-            )
 
 
-@exercise(
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _trained_models(new: Inputs) -> list[tuple]:
+    """Models that were trained a little: parts in train mode, parts in eval mode, a frozen parameter."""
+    pixels, classes = new.sizes(2, 3, 8)
+    model = _network(new, pixels, classes, norm=True)
+    model(new.randn(5, pixels))  # batch norm takes its statistics
+    model[2].eval()
+    model[4].bias.requires_grad_(False)
+    return [(model, DEVICE), (copy.deepcopy(model).eval(), CPU), (copy.deepcopy(model), CPU)]
+
+
+def _in_a_row(values: dict[str, Tensor]) -> Tensor:
+    return torch.cat([values[name].detach().cpu().double().flatten() for name in sorted(values)])
+
+
+def _kept(answer: Any, model: nn.Module, place: str) -> dict[str, Any]:
+    """A probe: the values that come back, what becomes of them when training goes on, and what became of the model."""
+    model = copy.deepcopy(model).to(_place(place))
+    for parameter in model.parameters():  # a copy comes without gradients
+        parameter.grad = torch.ones_like(parameter)
+    kept = call(answer, model, may_change=True)
+    if not isinstance(kept, dict):
+        return {"What comes back": show(kept)}
+    foreign = [name for name, value in kept.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
+    if foreign:
+        return {"What comes back": f"a dictionary whose entry {foreign[0]!r} is {show(kept[foreign[0]])}"}
+    state = model.state_dict()
+    buffers, missing = {name for name, _ in model.named_buffers()}, sorted(state.keys() - kept.keys())
+    seen = {
+        "What comes back": "a dictionary of tensors",
+        "Its names": sorted(kept),
+        "Their place": _where(*kept.values()),
+        "Their graphs": sum(value.requires_grad for value in kept.values()),
+        "Their dtypes": [str(kept[name].dtype) for name in sorted(kept)],
+        "Their shapes": [tuple(kept[name].shape) for name in sorted(kept)],
+        "The row of all kept values": _in_a_row(kept),
+        "Model's place": _where(*state.values()),
+        "Model's modes": [module.training for module in model.modules()],
+        "Model's frozen parameters": [not parameter.requires_grad for parameter in model.parameters()],
+        "Model's gradients": [parameter.grad is not None for parameter in model.parameters()],
+        "Model's row of values": _in_a_row(state),
+        "missing": missing[0] if missing else "",
+        "buffers are missing": bool(missing) and buffers >= {*missing},
+        "extra": next((name for name in sorted(kept) if name not in state), ""),
+    }
+    with torch.no_grad():
+        for value in (*model.parameters(), *model.buffers()):
+            value.add_(1)  # the training goes on
+    return seen | {"The same row later": _in_a_row(kept)}
+
+
+def _follow(yours: Any, expected: dict, *_: Any) -> bool:
+    values, later = "The row of all kept values", "The same row later"
+    changed_later = not torch.equal(yours[later], expected[values])
+    return yours["Their place"] == CPU and torch.equal(yours[values], expected[values]) and changed_later
+
+
+def _model_differs(part: str) -> Callable:
+    return lambda yours, expected, *_: yours[f"Model's {part}"] != expected[f"Model's {part}"]
+
+
+def _through_a_file(model):
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    return torch.load(file, map_location="cpu")
+
+
+def _keep(model):
+    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+
+
+def _and_back(model):
+    place = next(model.parameters()).device
+    kept = _keep(model.cpu())
+    model.to(place)
+    return kept
+
+
+exercise(
     "keep_weights",
-    title="Weights that stay",
+    title="Keep the best weights",
     minutes=6,
     difficulty=2,
     points=2,
-    takeaway="`.cpu()` is a copy only when there is something to bring back. To keep values, clone.",
+    takeaway="`.cpu()` makes a copy only when there is something to bring back. To keep values, clone.",
     hints=(
-        "Where does `.cpu()` copy, and where does it hand back the same memory? Which machine has no device?",
+        "Where does `.cpu()` copy, and where does it return the same memory? Which machine has no device?",
         "The tensors of `state_dict()` share their memory with the model. `.detach()` shares as well.",
         "`{name: value.detach().cpu().clone() for name, value in model.state_dict().items()}`",
     ),
-)
-def keep_weights(answer: Any, new: Inputs) -> None:
-    gpu = simgpu.accelerator()
-    pixels, classes = new.sizes(2, 3, 8)
-    for place in (gpu, torch.device("cpu")):
-        model = on(network(new, pixels, classes, norm=True), place)
-        expected = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-        yours = call(answer, model, may_change=True)
-        if any(value.device.type != place.type for value in model.state_dict().values()):
-            raise Incorrect(
-                "Your function moved the model itself: the next training step meets data on another device.",
-                f"the model stays on {here(place)}",
-                "`model.cpu()` works in place",
-                "move the values, not the model",
-            )
-        if not isinstance(yours, dict):
-            raise Incorrect("Your function does not return a dictionary.", "name → tensor, as in `state_dict()`", yours)
-        missing = sorted(set(expected) - set(yours))
-        if missing:
-            buffers = all(name not in dict(model.named_parameters()) for name in missing)
-            raise Incorrect(
-                "The buffers are missing: batch norm's running statistics belong to the model as well."
-                if buffers
-                else "Some entries are missing.",
-                f"all {len(expected)} entries of `state_dict()`",
-                f"without {missing[0]!r}",
-                "`model.state_dict()` has parameters and buffers",
-            )
-        if set(yours) != set(expected):
-            raise Incorrect(
-                "There are entries that the model does not have.", sorted(expected), sorted(map(str, yours))
-            )
-        for name, value in yours.items():
-            if not isinstance(value, Tensor):
-                raise Incorrect(f"The entry {name!r} is not a tensor.", "a tensor on the CPU", value)
-            if value.device.type != "cpu":
-                raise Incorrect(
-                    f"The entry {name!r} is still on the device: kept weights would fill its memory.",
-                    "a tensor on the CPU",
-                    str(value.device),
-                    "`.cpu()`",
-                )
-            if value.requires_grad:
-                raise Incorrect(
-                    f"The entry {name!r} still has a graph, or is a parameter itself.",
-                    "plain values",
-                    "requires_grad=True",
-                    "`.detach()`, or take the values from `state_dict()`",
-                )
-        for name, value in yours.items():
-            same(value, expected[name], f"The entry {name!r}")
-        with torch.no_grad():
-            for value in (*model.parameters(), *model.buffers()):
-                value.add_(1)  # the training goes on
-        for name, value in yours.items():
-            if not torch.equal(value, expected[name]):
-                raise Incorrect(
-                    f"On {here(place)} your kept weights change when the training goes on: {name!r} shares its memory "
-                    "with the model.",
-                    "the values at the time of the call",
-                    "the values of now",
-                    "on the CPU neither `.detach()` nor `.cpu()` copies; what does?",
-                )
-
-
-@exercise(
-    "migrate_training",
-    seconds=SLOW_START,
-    title="Move a training",
-    minutes=12,
-    difficulty=3,
-    points=3,
-    takeaway="Model before the loop, bytes once per batch, one reading per epoch: that is the whole migration.",
-    hints=(
-        "Three things have to be on the device: the model (once), the images and the labels (once per batch). "
-        "And one thing has to come back: a number, once per epoch.",
-        "`model.to(device)` stands before the loop. `images.to(device)` comes before `.float()`: bytes travel. "
-        "`loss.item()` waits in each step: add up `loss.detach()` instead.",
-        "`total = torch.zeros((), device=device)`, in the loop `total += loss.detach()`, "
-        "after the loop `losses.append(total.item() / len(batches))`.",
+    spec=Spec(
+        draw=_trained_models,
+        solution=_keep,
+        by_case=True,
+        measure=lambda ask, model, place: ask.observe(_kept, model, place),
+        mistakes=r"""
+            = [value.detach().cpu().clone() for value in model.state_dict().values()]
+            = {name: value.detach().cpu().numpy().copy() for name, value in model.state_dict().items()}
+            = copy.deepcopy(model).cpu()
+                Your function should return a dictionary, name → tensor; it returned {yours[What comes back]}.
+                look: the form of `model.state_dict()`
+                when: len(yours) == 1
+            = {name: value.clone() for name, value in model.cpu().state_dict().items()}
+                Your function moved the model itself: it is now {yours[Model's place]}, and the next training step meets
+                data on another device.
+                look: `model.cpu()` works in place: move the values, not the model
+                when: _model_differs("place")
+            return → model.eval()\n    return || model.train()\n    return
+                Your function leaves the model in another mode: layers that were in train mode are in eval mode now, or
+                the other way around.
+                look: the modes have nothing to do with the values: leave `eval()` and `train()` out
+                when: _model_differs("modes")
+            return → model.requires_grad_(False)\n    return
+                Your function changes which of the model's parameters are frozen (`requires_grad`).
+                look: `.detach()` gives values without a graph; the parameters stay as they are
+                when: _model_differs("frozen parameters")
+            return → model.zero_grad()\n    return
+                Your function clears the model's gradients; the model should stay as it is.
+                look: `zero_grad`, or something that sets `.grad`
+                when: _model_differs("gradients")
+            = {name: value.detach().cpu().clone() for name, value in model.named_parameters()}
+                The buffers are missing, for example {yours[missing]}: batch norm's running statistics belong to the
+                model, too.
+                look: `model.state_dict()` has parameters and buffers; `model.named_parameters()` has no buffers
+                when: yours["buffers are missing"] and not yours["extra"]
+            = {f"module.{name}": value for name, value in _keep(model).items()}
+            = {name.replace(".", "_"): value for name, value in _keep(model).items()}
+                Your entries have different names from those in `state_dict()`: {yours[extra]} instead of
+                {yours[missing]}, for example.
+                look: the keys of your dictionary
+                when: yours["extra"] and yours["missing"]
+            = {name: value for name, value in _keep(model).items() if value.dim() == 2}
+            = {name: value for name, value in _keep(model).items() if "weight" in name}
+                Some entries of `state_dict()` are missing, for example {yours[missing]}.
+                look: what your loop leaves out
+                when: yours["missing"]
+            = {**_keep(model), "epoch": torch.tensor(1)}
+                There is an entry that `state_dict()` does not have: {yours[extra]}.
+                when: yours["extra"]
+            = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+            = {name: value.detach().to("cpu") for name, value in model.state_dict().items()}
+            = {name: value.detach().cpu().clone() if "weight" in name else value.cpu() for name, value in
+                    model.state_dict().items()}
+                When training goes on with a model {place}, your kept values change: they share its memory.
+                look: on the CPU neither `.detach()` nor `.cpu()` copies; what does?
+                when: _follow
+            = copy.deepcopy(model.state_dict())
+            = model.state_dict()
+            = {name: value.clone() for name, value in model.state_dict().items()}
+                Your kept values are {yours[Their place]}: there they take up its memory.
+                look: `.cpu()` for every value
+                when: lambda yours, *given: yours["Their place"] != CPU or _follow(yours, *given)
+            = {**{name: value.cpu().clone() for name, value in model.named_parameters()}, **{name: value.cpu().clone()
+                    for name, value in model.named_buffers()}}
+            = {name: nn.Parameter(value) if value.is_floating_point() else value for name, value in
+                    _keep(model).items()}
+                {yours[Their graphs]} of your entries still have a graph or are parameters themselves.
+                look: `.detach()`, or take the values from `state_dict()`
+                when: _if_differs("Their graphs")
+            = {name: value.float() for name, value in _keep(model).items()}
+            = {name: value.half() for name, value in _keep(model).items()}
+                Your kept values have different dtypes from the model's.
+                when: _if_differs("Their dtypes")
+        """,
+        also_right=[
+            lambda model: {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()},
+            lambda model: copy.deepcopy(model).cpu().state_dict(),
+            lambda model: {name: torch.empty_like(v, device="cpu").copy_(v) for name, v in model.state_dict().items()},
+            lambda model: {name: torch.from_numpy(np.array(v.cpu().numpy())) for name, v in model.state_dict().items()},
+            _through_a_file,
+            _and_back,
+        ],
     ),
 )
-def migrate_training(answer: Any, new: Inputs) -> None:
-    gpu = simgpu.accelerator()
-    count, epochs = new.size(4, 6), new.size(2, 3)
-    sizes: list[int] = [0, 0]
-    while len(set(sizes)) < len(sizes):  # copies are told apart by their bytes
-        (height, width), classes, size = new.sizes(2, 3, 6), new.size(3, 5), new.size(6, 9)
-        model = network(new, height * width, classes)
-        pixels = height * width
-        sizes = [size * pixels, 4 * size * pixels, pixels, 4 * pixels, 8 * size, 4 * size, 8]
-        sizes += [parameter.nbytes for parameter in model.parameters()]
-    batches = [(new.images(size, 1, height, width), new.ints(0, classes, (size,))) for _ in range(count)]
-    reference, untrained = on(model, gpu), weights(model)
-    losses = _train(reference, batches, gpu, epochs)
-
-    yours, seen = watched(answer, model, copy.deepcopy(batches), gpu, epochs)
-    if any(parameter.device.type != gpu.type for parameter in model.parameters()):
-        if seen.to_device and seen.kernels:
-            raise Incorrect(
-                "The device did work, but the model that came in is not there: you trained a copy, or moved it back.",
-                f"all parameters of the model on {gpu}, trained",
-                "parameters on the CPU",
-                "`model.to(device)` moves the model itself, and there it stays",
-            )
-        raise Incorrect(
-            "The model stayed on the CPU, and so did the work.",
-            f"all parameters on {gpu}",
-            "parameters on the CPU",
-            "`model.to(device)` before the loop",
-        )
-    if isinstance(yours, tuple):
-        yours = list(yours)
-    if isinstance(yours, list) and len(yours) == epochs * count:
-        raise Incorrect("There is one loss for each batch.", f"one for each epoch: {epochs}", f"{len(yours)} losses")
-    got = python_numbers(yours, epochs, "Your losses")
-    mistake(got, [loss * count for loss in losses], "Your losses are sums over the batches.", "divide by their number")
-    mistake(weights(model), untrained, "The weights are what they were: nothing was learned.", "the optimizer's `step`")
-    for value, wanted in zip(got, losses, strict=True):
-        if not close(value, wanted):
-            raise Incorrect(
-                "Your losses are not those of the script on the CPU: something besides the device has changed.",
-                f"{wanted:.5f}",
-                f"{value:.5f}",
-                "keep optimizer, learning rate, order of the lines, and the mean over the batches as they are",
-            )
-    same(weights(model), weights(reference), "The trained model (all its weights in one row)", rtol=1e-3, atol=1e-4)
-    _judge_travel(seen, batches, epochs)
 
 
-def _train(model: nn.Module, batches: list[Batch], device: torch.device, epochs: int) -> list[float]:
-    """The migrated training."""
-    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _byte_counts(sizes: list[int], pixels: int, model: nn.Module) -> list[int]:
+    """How many bytes travel in a training, by what travels: copies are told apart by them."""
+    images = [n * pixels for n in (*{*sizes}, sum(sizes), 1)]
+    labels = [8 * n for n in (*{*sizes}, sum(sizes), 1)]
+    return [*images, *(4 * n for n in images), *labels, *(parameter.nbytes for parameter in model.parameters())]
+
+
+def _trainings(new: Inputs) -> list[tuple]:
+    (count, epochs), counts = new.pick(((4, 2), (5, 2), (4, 3))), [0, 0]
+    while len({*counts}) < len(counts):
+        (height, width), classes, (last, size) = new.sizes(2, 3, 6), new.size(3, 5), sorted(new.sizes(2, 4, 11))
+        model = _network(new, height * width, classes)
+        sizes = [size] * (count - 1) + [last]  # the last batch is short
+        counts = _byte_counts(sizes, height * width, model)
+    return [([(new.images(n, 1, height, width), new.ints(0, classes, (n,))) for n in sizes], epochs, model)]
+
+
+def _trained(answer: Any, batches: list[Batch], epochs: int, model: nn.Module) -> dict[str, Any]:
+    """A probe: losses and weights after a training on the device, and what has traveled for it."""
+    gpu, model = simgpu.accelerator(), copy.deepcopy(model)
+    before = weights(model)
+    losses, work = device_work(answer, model, copy.deepcopy(batches), gpu, epochs)
+    numbers, there = as_numbers(losses), work["to device"]
+    of = {  # bytes of all images, and so on: of one batch, of all together, of a single image
+        "images": {images.nbytes for images, _ in batches} | {sum(images.nbytes for images, _ in batches)},
+        "labels": {labels.nbytes for _, labels in batches} | {sum(labels.nbytes for _, labels in batches)},
+        "single": {batches[0][0][0].nbytes, 4 * batches[0][0][0].nbytes, 8},
+    }
+    of["floats"] = {4 * count for count in of["images"]}
+    traveled = {what: [event for event in there if event[0] in counts] for what, counts in of.items()}
+    others = [event for event in there if event[0] not in of["images"] | of["labels"] | of["floats"]]
+    parameters = len([*model.parameters()])  # each travels once
+    whole = [event for event in work["to host"] if event[0] > 8]
+    waits, steps = work["synchronize"], len(batches) * epochs
+    faults = {
+        "idle": len(work["product"]) < steps and [(0, "the line that computes the loss: where are model and batch?")],
+        "floats": traveled["floats"],
+        "single": len(traveled["single"]) > len(batches[0][0]) and traveled["single"],
+        "images": len(traveled["images"]) > steps and traveled["images"],
+        "labels": len(traveled["labels"]) > steps and traveled["labels"],
+        "others": len(others) > parameters + 2 * epochs + 2 and others,
+        "back": len(whole) > epochs and whole,
+        "waits": len(waits) > epochs and waits,
+    }
+    found = next(((name, events) for name, events in faults.items() if events), ("", []))
+    return {
+        "Model's place": _where(*model.parameters()),
+        "Your list of losses": numbers,
+        "The row of all trained weights": weights(model),
+        "Fault": found[0],
+        "times": len(found[1]),
+        "line": busiest_line(found[1]) or "the inner loop",
+        "bytes": found[1][0][0] if found[1] else 0,
+        "right bytes": batches[0][0].nbytes,
+        "batches": steps,
+        "on the device": len(work["product"]) > 0,
+        "learned": not torch.equal(weights(model), before),
+        "losses": [round(float(loss), 4) for loss in numbers.flatten()] if isinstance(numbers, Tensor) else numbers,
+    }
+
+
+def _train(model, batches, device, epochs):
+    model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
     for _ in range(epochs):
         total = torch.zeros((), device=device)
         for images, labels in batches:
@@ -326,56 +483,289 @@ def _train(model: nn.Module, batches: list[Batch], device: torch.device, epochs:
     return losses
 
 
-def _judge_travel(seen: Trace, batches: list[Batch], epochs: int) -> None:
-    """Raise Incorrect unless two tensors per batch travel there, and one number per epoch comes back."""
-    images, labels = batches[0]
-    count, size = len(batches), len(images)
-    floats = [event for event in seen.to_device if event.bytes == 4 * images.numel()]
-    if floats:
-        raise Incorrect(
-            "The images travel as floats: four times the bytes.",
-            f"{images.numel():,} bytes for a batch of uint8 images",
-            f"{floats[0].bytes:,} bytes",
-            where(floats) + "; first `.to(device)`, then `.float()`",
-        )
-    single = [event for event in seen.to_device if event.bytes in (images.numel() // size, 8)]
-    if len(single) > size:
-        raise Incorrect(
-            "The images or labels travel one by one, and each copy has to be started.",
-            f"{2 * count * epochs} copies of whole batches",
-            f"{len(seen.to_device)} copies",
-            where(single),
-        )
-    of_images = [event for event in seen.to_device if event.bytes == images.numel()]
-    of_labels = [event for event in seen.to_device if event.bytes == labels.numel() * labels.element_size()]
-    for events, what in ((of_images, "images"), (of_labels, "labels")):
-        if len(events) > count * epochs:
-            raise Incorrect(
-                f"The {what} of a batch travel more than once.",
-                f"{count * epochs} copies, one for each batch",
-                f"{len(events)} copies",
-                where(events),
-            )
-    back = [event for event in seen.to_host if event.bytes > 8]
-    if len(back) > epochs:
-        raise Incorrect(
-            "Whole tensors come back in the loop, although only a number is needed.",
-            "one number for each epoch",
-            f"{len(back)} copies back",
-            where(back),
-        )
-    found = waits(seen)
-    if len(found) > epochs:
-        raise Incorrect(
-            "Python waits for a value in the inner loop.",
-            f"at most {epochs} waits, one for each epoch",
-            f"{len(found)} waits",
-            where(found),
-        )
+_training = partial(_with, _train)
 
 
-@exercise(
+def _sent_before(model, batches, device, epochs):
+    return _train(model, [(images.to(device), labels.to(device)) for images, labels in batches], device, epochs)
+
+
+def _sent_in_one_piece(model, batches, device, epochs):
+    sizes = [len(labels) for _, labels in batches]
+    images, labels = (torch.cat(parts).to(device).split(sizes) for parts in zip(*batches, strict=True))
+    return _train(model, list(zip(images, labels, strict=True)), device, epochs)
+
+
+def _moved_back(model, batches, device, epochs):
+    losses = _train(model, batches, device, epochs)
+    model.cpu()
+    return losses
+
+
+def _trained_copy(model, batches, device, epochs):
+    return _train(copy.deepcopy(model), batches, device, epochs)
+
+
+def _only_moved(model, batches, device, epochs):
+    losses = _train(model, batches, torch.device("cpu"), epochs)
+    model.to(device)
+    return losses
+
+
+def _fault(name: str) -> Callable:
+    return lambda yours, *_: yours["Fault"] == name
+
+
+exercise(
+    "migrate_training",
+    seconds=SLOW_START,
+    title="Move a training run",
+    minutes=12,
+    difficulty=3,
+    points=3,
+    takeaway="Model before the loop, bytes once per batch, one reading per epoch: that is the whole migration.",
+    hints=(
+        "Three things have to be on the device: the model (once), the images and the labels (once per batch). "
+        "And one thing has to come back: a number, once per epoch.",
+        "`model.to(device)` belongs before the loop. `images.to(device)` comes before `.float()`, so that bytes "
+        "travel. `loss.item()` waits in each step: add up `loss.detach()` instead.",
+        "`total = torch.zeros((), device=device)`, in the loop `total += loss.detach()`, "
+        "after the loop `losses.append(total.item() / len(batches))`.",
+    ),
+    spec=Spec(
+        draw=_trainings,
+        solution=_train,
+        measure=lambda ask, batches, epochs, model: ask.observe(_trained, batches, epochs, model),
+        rtol=1e-3,
+        atol=1e-4,
+        look="keep optimizer, learning rate, order of the lines, and the mean over the batches as they are",
+        mistakes=[
+            r"""
+            _moved_back, _trained_copy
+                The device did work, but the model you were given is not there: you trained a copy, or moved it back.
+                look: `model.to(device)` moves the model itself, and there it stays
+                when: yours["Model's place"] != DEVICE and yours["on the device"]
+            = _train(model, batches, "cpu", epochs)
+            = [0.5] * epochs
+                The model stayed on the CPU, and so did the work.
+                look: `model.to(device)` before the loop
+                when: yours["Model's place"] != DEVICE
+            total.item() → total
+            lambda *given: torch.tensor(_train(*given))
+            lambda *given: _train(*given)[-1:] and "low"
+                Your losses should be a list of Python numbers; they are {yours[losses]}.
+                look: `.item()` or `.tolist()`, after the loop over the batches
+                when: isinstance(yours["Your list of losses"], str)
+            losses.append(total.item() / len(batches)) → pass && total += loss.detach() → losses.append(loss.item())
+                You return one loss for each batch ({yours[batches]}); it should be one for each epoch ({epochs}).
+                when: yours["Your list of losses"].shape == (epochs * len(batches),)
+            lambda *given: _train(*given)[-1]
+            lambda *given: _train(*given)[:1]
+            range(epochs) → range(1)
+                You return {yours[losses]}; it should be a list with one loss for each of the {epochs} epochs.
+                look: what is appended, and where
+                when: yours["Your list of losses"].shape != expected["Your list of losses"].shape
+            optimizer.step() → pass
+            optimizer.zero_grad() → pass && optimizer.step() → optimizer.zero_grad(); optimizer.step()
+            F.cross_entropy(model( → F.cross_entropy(copy.deepcopy(model)(
+                Nothing was learned: the model's weights have not changed.
+                look: `backward`, then the optimizer's `step`, for this model; `zero_grad` not between the two
+                when: not yours["learned"]
+            images.float() / 255 → images.float()
+                Your images are not scaled to 0..1: their values go up to 255.
+                look: `/ 255`, on the device
+            , momentum=0.9 →
+                Your optimizer has no momentum; the script's has 0.9.
+            lr=0.1 → lr=0.01
+                Your learning rate is 0.01; the script's is 0.1.
+            optimizer.zero_grad() → pass
+                The gradients are never cleared, so each step follows the sum of all gradients up to then.
+                look: `optimizer.zero_grad()` for every batch
+            optimizer.zero_grad()\n            loss.backward()\n            optimizer.step()
+                    → optimizer.step()\n            optimizer.zero_grad()\n            loss.backward()
+                The step comes before `backward`, so it uses the gradients of the batch before.
+                look: `zero_grad`, `backward`, `step`: in this order
+            total = → optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)\n        total =
+                Each epoch begins with a new optimizer, which has lost the momentum of the epochs before.
+                look: one optimizer, before the loop over the epochs
+            images.float() / 255) → images.float() / 255).softmax(1)
+                There is a softmax before the loss, and `cross_entropy` already includes one.
+                look: give `cross_entropy` what the model returns
+            / len(batches) →
+                Your losses are sums over the batches: divide each by the number of batches.
+            loss.detach() → loss.detach() * len(labels) && len(batches) → sum(len(labels) for _, labels in batches)
+                Your losses are means over the images; the script takes the mean over the batches, in which the short
+                last batch counts as much as the others.
+                look: what you add up, and what you divide by
+            for _ in range(epochs):\n        total = torch.zeros((), device=device)
+                    → total = torch.zeros((), device=device)\n    for _ in range(epochs):
+                Your sum starts at 0 only once, so each epoch's loss contains the epochs before it.
+                look: where the sum is set to 0
+            total += loss.detach() → total = loss.detach() && / len(batches) →
+                You return the loss of the last batch; the loss of an epoch is the mean over its batches.
+            lr=0.1 → lr=0.3
+            torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) → torch.optim.Adam(model.parameters())
+            in batches: → in batches[::-1]:
+            / 255 → / 127.5 - 1
+                Your losses are not those of the script: yours are {yours[losses]}, and they should be
+                {expected[losses]}. Something besides the device has changed.
+                look: keep the optimizer, the learning rate, the order of lines and batches, and the mean over batches
+                when: not torch.allclose(yours["Your list of losses"], expected["Your list of losses"], rtol=1e-3,
+                    atol=1e-4)
+            return losses → optimizer.step()\n    return losses
+                Your losses come close to those of the script, but the model's weights after the training do not.
+                look: is every number of the script still the same, and does nothing happen after the last loss?
+                when: not yours["Fault"]
+            _only_moved
+                The model is on the device, but the training was not: there were fewer than {yours[batches]} matrix
+                products on the device, one for each batch.
+                look: move the model before the first batch, and each batch before its forward pass
+                when: _fault("idle")
+            """,
+            Mistake(
+                "The images travel as floats, four times the bytes: a copy takes {yours[bytes]:,} bytes, and "
+                "{yours[right bytes]:,} are enough.",
+                _training(
+                    "images.to(device) → (images.float() / 255).to(device)",
+                    "model(images.float() / 255) → model(images)",
+                ),
+                _training("images.to(device) → images.to(device, torch.float32)"),
+                lambda model, batches, device, epochs: _training("images.float() / 255 → images.float()")(
+                    model, [(images.float().div(255).to(device), labels) for images, labels in batches], device, epochs
+                ),
+                look="{yours[line]}; first `.to(device)`, then `.float()`",
+                when=_fault("floats"),
+            ),
+            r"""
+            images.to(device), → torch.stack([image.to(device) for image in images]),
+            labels.to(device) → torch.stack([label.to(device) for label in labels])
+                The images or labels travel one by one, and every copy has to be started: there were {yours[times]} such
+                copies.
+                look: {yours[line]}; send the whole batch
+                when: _fault("single")
+            images.to(device), → images.to(device) + 0 * images.to(device),
+                The images of a batch travel more than once: {yours[times]} copies for {yours[batches]} batches.
+                look: {yours[line]}
+                when: _fault("images")
+            labels.to(device) → labels.to(device) * (labels.to(device) >= 0)
+                The labels of a batch travel more than once: {yours[times]} copies for {yours[batches]} batches.
+                look: {yours[line]}
+                when: _fault("labels")
+            images.float() / 255 → images.float() / torch.tensor(255.0).to(device)
+            loss.backward() → torch.ones(3).to(device)\n            loss.backward()
+                Something besides images and labels travels for each batch: there were {yours[times]} other copies,
+                those of the model's parameters included.
+                look: {yours[line]}; make it on the device, or send it once before the loop
+                when: _fault("others")
+            loss.backward() → images.cpu()\n            loss.backward()
+                Whole tensors come back to the CPU, although a number for each epoch is enough.
+                look: {yours[line]}
+                when: _fault("back")
+            loss.detach() → loss.item()
+            loss.backward() → assert labels.max() >= 0\n            loss.backward()
+                    || torch.accelerator.synchronize()\n            loss.backward()
+                Python waits for the device {yours[times]} times in {epochs} epochs; once per epoch is enough.
+                look: {yours[line]}; add up `loss.detach()` on the device, and read the sum after the inner loop
+                when: _fault("waits")
+            """,
+        ],
+        also_right=[
+            _sent_before,
+            _sent_in_one_piece,
+            _training(
+                "    model.to(device)\n → ",
+                "    losses = [] →     model.to(device).train()\n    losses = []",
+                "optimizer.zero_grad()\n → pass\n",
+                "total += → optimizer.zero_grad()\n            total +=",
+            ),
+            _training("total.item() → total", "return losses → return tuple(torch.stack(losses).tolist())"),
+        ],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _evaluations(new: Inputs) -> list[tuple]:
+    cases = []
+    for count in (new.size(6, 8), 3):
+        pixels, classes, size = new.size(5, 9), new.size(3, 5), new.size(12, 18)
+        sizes = [size] * (count - 1) + [new.size(3, 5)]  # the last batch is short
+        batches = [(5 * new.randn(n, pixels), new.ints(0, classes, (n,))) for n in sizes]
+        cases.append((batches, _network(new, pixels, classes).eval()))
+    return cases
+
+
+def _evaluated(answer: Any, batches: list[Batch], model: nn.Module) -> dict[str, Any]:
+    """A probe: the three numbers, how often Python waited for them, and whether graphs were recorded."""
+    gpu, recorded = simgpu.accelerator(), []
+    model = copy.deepcopy(model).to(gpu)
+    model.register_forward_hook(lambda _, given, out: recorded.append(out.requires_grad))
+    numbers, work = device_work(answer, model, [(images.to(gpu), labels.to(gpu)) for images, labels in batches])
+    waits, numbers = work["synchronize"], as_numbers(numbers)
+    return {
+        "Your row of numbers": numbers,
+        "Waits in the loop": len(waits) > 3,
+        "Graphs": any(recorded),
+        "waits": len(waits),
+        "line": busiest_line(waits),
+        "advice": _instead(busiest_line(waits)),
+        "numbers": [round(float(n), 4) for n in numbers.flatten()] if isinstance(numbers, Tensor) else numbers,
+    }
+
+
+def _quiet(model, batches):
+    device = batches[0][0].device
+    right, sure, worst, seen = 0, 0, torch.zeros((), device=device), 0
+    with torch.no_grad():
+        for images, labels in batches:
+            logits = model(images)
+            right = right + (logits.argmax(1) == labels).sum()
+            losses = F.cross_entropy(logits, labels, reduction="none")
+            worst = torch.maximum(worst, losses.max())
+            top = logits.softmax(1).amax(1)
+            sure = sure + (top > 0.9).sum()
+            seen += len(labels)
+    return right.item() / seen, worst.item(), sure.item()
+
+
+_evaluation = partial(_with, _quiet)
+
+
+def _all_at_once(model, batches):
+    images, labels = (torch.cat(part) for part in zip(*batches, strict=True))
+    with torch.no_grad():
+        logits = model(images)
+    right = (logits.argmax(1) == labels).float().mean()
+    worst = F.cross_entropy(logits, labels, reduction="none").max()
+    return right.item(), worst.item(), int((logits.softmax(1).amax(1) > 0.9).sum())
+
+
+def _only(number: int) -> Callable:
+    """A `when`: of the three numbers, this one is wrong, and no other."""
+
+    def only_this(yours: Any, expected: dict, *_: Any) -> bool:
+        mine, right = yours["Your row of numbers"], expected["Your row of numbers"]
+        return (~torch.isclose(mine, right, rtol=1e-3, atol=1e-4)).nonzero().flatten().tolist() == [number]
+
+    return only_this
+
+
+def _instead(line: str) -> str:
+    """What replaces a line of `quiet_evaluation` at which Python waits."""
+    if re.search(r"\bfloat\(|\bint\(|\.item\(|\.tolist\(|\.cpu\(", line):
+        return "keep the sum on the device and read it after the loop"
+    if re.search(r"\b(if|while)\b|(?<![\w.])max\(", line):
+        return "`torch.maximum` decides on the device"
+    if re.search(r"\w\[|nonzero|masked_select", line):
+        return "the size of a selection depends on values; a mask can be counted with `.sum()`"
+    return "keep the value on the device until after the loop"
+
+
+exercise(
     "quiet_evaluation",
+    seconds=SLOW_START,
     title="Find the hidden waits",
     minutes=8,
     difficulty=3,
@@ -388,153 +778,350 @@ def _judge_travel(seen: Trace, batches: list[Batch], epochs: int) -> None:
         "`worst = torch.maximum(worst, losses.max())`, `sure += (top > 0.9).sum()`, "
         "and the numbers are read after the loop.",
     ),
+    spec=Spec(
+        draw=_evaluations,
+        solution=_quiet,
+        by_case=True,
+        measure=lambda ask, batches, model: ask.observe(_evaluated, batches, model),
+        rtol=1e-3,
+        atol=1e-4,
+        mistakes="""
+            right.item() → right && worst.item() → worst && sure.item() → sure
+            worst.item() → worst
+            lambda *given: torch.tensor(_quiet(*given))
+            lambda *given: dict(zip("abc", _quiet(*given), strict=True))
+                Your function should return three Python numbers; it returns {yours[numbers]}.
+                look: read each number once, after the loop: a tensor that is printed later waits, too
+                when: isinstance(yours["Your row of numbers"], str)
+            lambda *given: _quiet(*given)[0]
+            lambda *given: _quiet(*given)[:2]
+                Your function should return three numbers; it returns {yours[numbers]}.
+                look: `return`
+                when: yours["Your row of numbers"].shape != (3,)
+            lambda *given: _quiet(*given)[::-1]
+            lambda *given: [_quiet(*given)[i] for i in (0, 2, 1)]
+                Your numbers are right, but in a different order: {yours[numbers]} instead of {expected[numbers]}.
+                look: `return`: share of right answers, largest loss, number of sure answers
+                when: not torch.equal(mine := yours["Your row of numbers"], right := expected["Your row of numbers"])
+                    and torch.allclose(mine.sort()[0], right.sort()[0], rtol=1e-3, atol=1e-4) and not
+                    torch.allclose(mine, right, rtol=1e-3, atol=1e-4)
+            labels).sum() → labels).sum().item() && right.item() → right
+            torch.maximum(worst, losses.max())
+                    → losses.max() if losses.max() > worst else worst || max(worst, losses.max())
+            (top > 0.9).sum() → torch.tensor(len(top[top > 0.9])) || torch.tensor(len((top > 0.9).nonzero()))
+            labels).sum() → labels).sum().cpu()
+                Python still waits in the loop: {yours[waits]} times in all, and three are enough, after the loop.
+                look: {yours[line]}; {yours[advice]}
+                when: yours["Waits in the loop"]
+            labels).sum() → labels).float().mean() && right.item() / seen → right.item() / len(batches)
+                Your accuracy is the mean of the batches' means, in which the short last batch counts as much as a full
+                one: it is {yours[numbers][0]} instead of {expected[numbers][0]}.
+                look: add up the right answers and divide once, by `seen`
+            right.item() / seen → right.item()
+                Your first number, {yours[numbers][0]}, is a count; it should be the share of right answers.
+                look: divide by `seen`
+            right.item() / seen → 100 * right.item() / seen
+                Your first number, {yours[numbers][0]}, is in percent; it should be the share, from 0 to 1.
+            , reduction="none" →
+                The second number should be the largest loss of a single image; yours is the largest mean of a batch.
+                look: `reduction` of `F.cross_entropy`
+            torch.maximum(worst, losses.max()) → losses.max()
+                The second number should be the largest loss of all; yours is that of the last batch.
+            torch.maximum(worst, losses.max()) → worst + losses.max()
+                The second number should be the largest loss of a single image; yours adds up the largest losses of the
+                batches.
+            logits.softmax(1).amax(1) → logits.amax(1)
+                The third number compares logits with 0.9; the softmax that makes probabilities of them is missing.
+            logits.softmax(1) → logits.softmax(0)
+                Your softmax runs over the images of the batch; it should run over the classes.
+                look: the dimension that you give to `softmax`
+            logits.softmax(1).amax(1) → logits.softmax(1).gather(1, labels[:, None])
+                The third number should count the answers with more than 0.9 for any class, right or wrong; yours looks
+                at the label's probability.
+            lambda *given: (*_quiet(*given)[:2], 0)
+                Your third number is 0, but there are {expected[numbers][2]} answers with a probability above 0.9.
+            argmax(1) → argmin(1)
+            right.item() / seen → right.item() / len(batches)
+                Your accuracy is wrong: {yours[numbers][0]} instead of {expected[numbers][0]}.
+                look: what you count, and what you divide by
+                when: _only(0)
+            torch.maximum(worst, losses.max()) → torch.maximum(worst, losses.min())
+            F.cross_entropy(logits, → F.cross_entropy(logits.softmax(1),
+                Your largest loss is wrong: {yours[numbers][1]} instead of {expected[numbers][1]}.
+                look: how you keep the largest loss of a single image over all batches
+                when: _only(1)
+            sure = sure + (top → sure = (top
+            > 0.9 → > 0.5
+                Your number of sure answers is wrong: {yours[numbers][2]} instead of {expected[numbers][2]}.
+                look: how you count the answers with a probability above 0.9, over all batches
+                when: _only(2)
+            lambda *given: (0.0, 0.0, 0)
+                Your three numbers are {yours[numbers]}; they should be {expected[numbers]}.
+                look: does every batch count, even the short last one?
+                when: not torch.allclose(yours["Your row of numbers"], expected["Your row of numbers"], rtol=1e-3,
+                    atol=1e-4)
+            torch.no_grad() → torch.enable_grad()
+                A graph was recorded, although nothing calls `backward`: whatever you keep of a batch keeps all of its
+                memory.
+                look: `with torch.no_grad():` around the loop
+                when: yours["Graphs"]
+        """,
+        also_right=[
+            _all_at_once,
+            _evaluation(
+                "torch.no_grad() → torch.inference_mode()", "(top > 0.9).sum() → logits.softmax(1).gt(0.9).any(1).sum()"
+            ),
+            _evaluation(
+                "torch.maximum(worst, losses.max()) → torch.cat([worst[None], losses]).max()",
+                "return right.item() / seen, worst.item(), sure.item() → right, *rest = torch.stack([right, "
+                "worst, sure]).tolist()\n    return [right / seen, *rest]",
+            ),
+        ],
+    ),
 )
-def quiet_evaluation(answer: Any, new: Inputs) -> None:
-    gpu = simgpu.accelerator()
-    pixels, classes, size, count = new.size(5, 9), new.size(3, 5), new.size(12, 18), new.size(6, 9)
-    model = on(network(new, pixels, classes), gpu).eval()
-    sizes = [size] * (count - 1) + [new.size(3, 5)]  # the last batch is short
-    batches, expected, means = [], (0.0, 0.0, 0), 0.0
-    while expected[0] in (0, 1) or expected[2] in (0, sum(sizes)) or close(means, expected[0]):
-        batches = [((3 * new.randn(n, pixels)).to(gpu), new.ints(0, classes, (n,)).to(gpu)) for n in sizes]
-        expected = _quiet(model, batches)
-        means = sum(_quiet(model, [batch])[0] for batch in batches) / count
-    recorded: list[bool] = []
-    hook = model.register_forward_hook(lambda _, given, out: recorded.append(out.requires_grad))
-    yours, seen = watched(answer, model, batches)
-    hook.remove()
-    if not isinstance(yours, (tuple, list)) or len(yours) != 3:
-        raise Incorrect("Your function does not return three numbers.", "(accuracy, worst, sure)", yours, "`return`")
-    if any(isinstance(value, Tensor) for value in yours):
-        raise Incorrect(
-            "Your function returns tensors. Whoever prints them waits, only later.",
-            "three Python numbers",
-            yours,
-            "read them once, after the loop",
-        )
-    found = waits(seen)
-    if len(found) > 3:
-        text = where(found)
-        (kind, advice) = _kind_of_wait(text)
-        left = sum(times >= count for times in Counter((event.number, event.line) for event in found).values())
-        more = f" {left} lines wait in the loop." if left > 1 else ""
-        raise Incorrect(
-            f"Python still waits in the loop: {kind}.{more}",
-            "at most 3 waits, after the loop",
-            f"{len(found)} waits for {count} batches",
-            f"{text}; {advice}",
-        )
-    got = [float(value) if isinstance(value, (int, float, np.number)) else float("nan") for value in yours]
-    if close(got[0], means):
-        raise Incorrect(
-            "Your accuracy is the mean of the batches' means: the short last batch counts as much as a full one.",
-            f"{expected[0]:.5g}",
-            f"{got[0]:.5g}",
-            "sum the right answers, divide once by `seen`",
-        )
-    if close(got[0], expected[0] * sum(sizes)):
-        raise Incorrect("The first number is a count.", "the share of right answers", yours[0], "divide by `seen`")
-    for value, wanted, what in zip(got, expected, ("accuracy", "largest loss", "count of sure answers"), strict=True):
-        if not close(value, wanted):
-            raise Incorrect(f"The {what} is not right.", f"{wanted:.5g}", f"{value:.5g}", f"how the {what} is kept")
-    if any(recorded):
-        raise Incorrect(
-            "A graph was recorded, although nobody calls backward: what you keep of a batch keeps all of its memory.",
-            "gradients switched off",
-            "gradients switched on",
-            "`with torch.no_grad():` around the loop",
-        )
 
 
-def _quiet(model: nn.Module, batches: list[Batch]) -> tuple[float, float, int]:
-    """Accuracy, largest loss, and the number of answers with more than 0.9: read once."""
-    right, worst, sure, seen = 0, torch.zeros((), device=batches[0][0].device), 0, 0
-    with torch.no_grad():
-        for images, labels in batches:
-            logits = model(images)
-            right = right + (logits.argmax(1) == labels).sum()
-            worst = torch.maximum(worst, F.cross_entropy(logits, labels, reduction="none").max())
-            sure = sure + (logits.softmax(1).amax(1) > 0.9).sum()
-            seen += len(labels)
-    return right.item() / seen, worst.item(), sure.item()
+# ---------------------------------------------------------------------------------------------------------------------
 
 
-def _kind_of_wait(line: str) -> tuple[str, str]:
-    """What kind of wait a line of the exercise is, and what replaces it."""
-    if re.search(r"\b(if|while)\b", line):
-        return "an `if` has to know a value of the device", "`torch.maximum` decides on the device"
-    if re.search(r"\bfloat\(|\bint\(|\.item\(|\.tolist\(|\.cpu\(", line):
-        return "a number is read for each batch", "keep the sum on the device and read it after the loop"
-    if re.search(r"(?<![\w.])max\(", line):
-        return "Python's `max` compares values of the device", "`torch.maximum` decides on the device"
-    if re.search(r"\w\[|nonzero|masked_select", line):
-        return "the size of a masked selection depends on values", "count a mask with `.sum()`"
-    return "a value of the device is read for each batch", "keep it on the device until after the loop"
+def _curves(new: Inputs) -> list[tuple]:
+    """First curves made so that every rule of thumb fails on one of them, then curves without any order."""
+    first, top = new.size(0, 3), 100 * new.size(100, 900)
+    nearly = new.pick((0.74, 0.75, 0.76))
+    # Throughputs relative to `top`; how many sizes fit; the size that the dictionary begins with; the share.
+    bumpy = ([0.3, 0.5, 0.8, 0.92, 0.96, 1.0, 0.95, 1.1, 1.2], 7, 4, nearly)
+    smooth = ([0.1, 0.19, 0.34, 0.56, 0.78, 0.9, 0.96, 1.0], 8, 6, nearly)  # here everything fits
+    edge = ([0.2, 0.45, 0.5, 0.8, 1.0, 1.2], 5, 3, 0.5)  # the largest that fits is the best, and one has exactly half
+    dip = ([0.2, 0.7, 0.3, 0.8, 0.85, 0.9], 6, 5, 0.7)
+    best = ([0.4, 1.0, 0.9, 1.0, 0.7], 5, 3, 0.97)  # two are the best
+    cases = []
+    for rates, fitting, front, share in (bumpy, smooth, edge, dip, best):
+        sizes = [2 ** (first + i) for i in range(len(rates))]
+        largest = sizes[fitting - 1] + (0 if share == 0.5 else new.size(0, 1) if sizes[0] > 1 else 0)
+        order = [front, *(int(i) for i in new.permutation(len(sizes)) if i != front)]
+        cases.append(({sizes[i]: round(top * rates[i]) for i in order}, share, largest))
+    for share in (0.0, new.size(50, 80) / 100, new.size(80, 97) / 100):
+        sizes = new.sizes(7, 3, 300)
+        cases.append((dict(zip(sizes, new.sizes(7, 100, 9000), strict=True)), share, sorted(sizes)[4] + new.size(0, 1)))
+    return [*cases, ({new.size(1, 63): new.size(500, 900)}, 0.9, 64)]
 
 
-@exercise(
+def _choose(curve, share, largest):
+    fits = {size: rate for size, rate in curve.items() if size <= largest}
+    good = [size for size, rate in fits.items() if rate >= share * max(fits.values())]
+    return min(good)
+
+
+def _chosen(ask: Callable, curve: dict[int, int], share: float, largest: int) -> dict[str, Any]:
+    """The chosen batch size, and what is wrong with it."""
+    size = ask(curve, share, largest)
+    not_none(size)
+    number = size.item() if isinstance(size, Tensor) and size.numel() == 1 else size
+    best = max(rate for other, rate in curve.items() if other <= largest)
+    if not isinstance(number, int | float | np.number):
+        why = "that is not a number"
+    elif number not in curve:
+        why = "that is a throughput, not a batch size" if number in curve.values() else "that size was never measured"
+    elif number > largest:
+        why = "it does not fit"
+    elif curve[number] < share * best:
+        why = f"its throughput, {curve[number]}, is less than `share` times {best}, the best that fits"
+    else:
+        why = "it is quick enough, but there is a smaller one that is, too"
+    return {"The batch size": number, "why": why}
+
+
+def _with_numpy(curve, share, largest):
+    sizes = np.array(sorted(size for size in curve if size <= largest))
+    rates = np.array([curve[size] for size in sizes])
+    return sizes[rates >= share * rates.max()][0]
+
+
+def _going_up(curve, share, largest):
+    best = max(curve[size] for size in curve if size <= largest)
+    for size in sorted(curve):
+        if curve[size] >= share * best:
+            return size
+
+
+def _going_down(curve, share, largest):
+    """The last good one before the first bad one, from the top: wrong where throughput has a dip."""
+    fits = sorted((size for size in curve if size <= largest), reverse=True)
+    best, choice = max(map(curve.get, fits)), max(fits, key=curve.get)
+    for size in fits[fits.index(choice) :]:
+        if curve[size] < share * best:
+            break
+        choice = size
+    return choice
+
+
+def _little_gain(curve, share, largest):
+    """The first size after which the next gains little."""
+    sizes = sorted(size for size in curve if size <= largest)
+    return next((a for a, b in itertools.pairwise(sizes) if curve[a] >= share * curve[b]), sizes[-1])
+
+
+exercise(
     "choose_batch_size",
     title="Choose a batch size",
     minutes=5,
     difficulty=2,
     points=2,
-    takeaway="Take the smallest batch that is nearly as quick as the quickest: what is larger costs memory and steps.",
+    takeaway="Take the smallest batch that is nearly as quick as the quickest: a larger one costs memory and steps.",
     hints=(
-        "First strike out what does not fit into the memory. Then: what is the best throughput among the rest?",
-        "Of the sizes that reach `share` times that best throughput, the smallest one is wanted. "
-        "The dictionary need not be in order.",
+        "First leave out what does not fit into memory. Then: what is the best throughput among the rest?",
+        "Of the sizes that reach `share` times that best throughput, you want the smallest. "
+        "The dictionary is not necessarily in order.",
         "`fits = {size: rate for size, rate in curve.items() if size <= largest}`, "
         "then `min(size for size, rate in fits.items() if rate >= share * ...)`.",
     ),
+    spec=Spec(
+        draw=_curves,
+        solution=_choose,
+        by_case=True,
+        measure=_chosen,
+        dtype=False,
+        mistakes="""
+            = max((size for size in curve if size <= largest), key=curve.get)
+                You chose the quickest batch that fits; the exercise asks for the smallest that is nearly as quick.
+            max(fits.values()) → max(curve.values())
+            = min((s for s, rate in curve.items() if rate >= share * max(curve.values()) and s <= largest), default=0)
+                You compared with the best of the whole curve. Leave out batches that do not fit.
+            max(fits.values()) → fits[max(fits)]
+                You compared with the throughput of the largest batch that fits; another size may be faster.
+            min(good) → max(good)
+                You chose the largest batch that is quick enough; the exercise asks for the smallest.
+            min(good) → good[0]
+                You took the first good batch in the order of the dictionary, which may not be sorted.
+            <= largest → < largest
+                You left out the batch size {largest}, which fits: `largest` itself is allowed.
+            rate >= share → rate > share
+                You left out a size with exactly `share` times the best throughput: "at least" includes it.
+            _little_gain
+                You compared each batch size with the next one; the measure is the best throughput that fits.
+            _going_down
+                You stopped at the first size that is too slow, counted from the quickest; below it, a smaller one may
+                be quick enough again.
+            = min(fits := {size: rate for size, rate in curve.items() if size <= largest}, key=lambda size:
+                    abs(fits[size] - share * max(fits.values())))
+                You chose the size whose throughput is closest to `share` times the best; it may be too slow, or not the
+                smallest.
+            = min(s for s in curve if s >= share * max(s for s in curve if s <= largest))
+                You took `share` of the largest batch size; `share` is about throughput.
+            lambda *given: given[0][_choose(*given)]
+            min(good) → max(fits.values()) || sorted(good)[len(good) // 2]
+            = share * largest + 0.5
+            = max(curve)
+            = min(curve)
+            = sorted(curve)
+                With `share` = {share} and `largest` = {largest} you chose {yours[The batch size]}: {yours[why]}. Right
+                is {expected[The batch size]}.
+                look: the curve {curve}
+                when: yours["why"]
+        """,
+        also_right=[_with_numpy, _going_up],
+    ),
 )
-def choose_batch_size(answer: Any, new: Inputs) -> None:
-    first, top = new.size(0, 3), 100 * new.size(100, 900)
-    nearly = new.pick((0.74, 0.75, 0.76))
-    # Relative throughputs, so chosen that every mistake has a batch size of its own. The last two do not fit.
-    bumpy = [0.3, 0.5, 0.8, 0.92, 0.96, 1.0, 0.95, 1.1, 1.2]
-    smooth = [0.1, 0.19, 0.34, 0.56, 0.78, 0.9, 0.96, 1.0]  # here everything fits
-    # Here the best is the largest that fits, and one size has exactly half of its throughput.
-    edge = [0.2, 0.45, 0.5, 0.8, 1.0, 1.2]
-    for shape, fitting, front, share in ((bumpy, 7, 4, nearly), (smooth, 8, 6, nearly), (edge, 5, 3, 0.5)):
-        sizes = [2 ** (first + i) for i in range(len(shape))]
-        largest = sizes[fitting - 1] + (0 if shape is edge else new.size(0, 1))
-        order = [front, *(int(i) for i in new.permutation(len(sizes)) if i != front)]
-        curve = {sizes[i]: round(top * shape[i]) for i in order}
-        fits = {size: rate for size, rate in curve.items() if size <= largest}
-        good = [size for size, rate in fits.items() if rate >= share * max(fits.values())]
-        expected = min(good)
-        yours = call(answer, curve, share, largest)
-        if isinstance(yours, Tensor) and yours.numel() == 1:
-            yours = yours.item()
-        if not isinstance(yours, (int, float, np.number)) or isinstance(yours, bool):
-            raise Incorrect("Your result is not a batch size.", f"one of {sorted(curve)}", yours)
-        if yours == expected:
-            continue
-        if shape is edge and yours == sizes[1]:
-            text = f"You struck out {largest}, which fits: largest is itself a size that fits."
-        elif shape is edge and yours == sizes[3]:
-            text = f'You left out a size with exactly {share} of the best throughput: "at least" takes it in.'
-        elif yours in curve.values():
-            text = "This is a throughput; wanted is the batch size that reaches it."
-        elif yours not in curve:
-            raise Incorrect("This batch size was never measured.", f"one of {sorted(curve)}", yours)
-        elif yours > largest:
-            text = f"This batch does not fit: the largest that does is {max(fits)}."
-        elif curve[int(yours)] < share * max(fits.values()):
-            text = f"This batch is too slow: it does not reach {share} of the best throughput that fits."
-        elif yours == max(fits, key=fits.get):
-            text = "This is the quickest batch, not the smallest that is nearly as quick."
-        elif yours == max(good):
-            text = "This is the largest good batch; wanted is the smallest."
-        elif yours == good[0]:
-            text = "This is the first good batch in the order of the dictionary, which need not be sorted."
-        else:
-            text = "You compared with the best of the whole curve. A batch that does not fit is no competitor."
-        look = f"curve {dict(sorted(curve.items()))}, share {share}, largest {largest}"
-        raise Incorrect(text, f"{expected} ({curve[expected]:,} images/s)", f"{yours}", look)
 
 
-@exercise(
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _epochs(new: Inputs) -> list[tuple]:
+    """Batches of many rows and of few, so that `chunk(rows)` cannot be taken for `split(rows)`."""
+    rows, pixels, classes = new.size(3, 4), new.size(5, 9), new.size(3, 5)
+    sizes = [rows * rows + new.size(1, rows - 1), 2 * rows + 1, rows * (rows + 1), rows - 1, 3 * rows - 1]
+    batches = [(new.randn(size, pixels), new.ints(0, classes, (size,))) for size in sizes]
+    model = _network(new, pixels, classes)
+    return [(batches, rows, new.size(5, 15) / 100, model, [new.randn(*each.shape) for each in model.parameters()])]
+
+
+class _Rows(nn.Module):
+    """A layer that changes nothing and writes down how many rows came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows.append(len(x))
+        return x
+
+
+def _accumulated(
+    answer: Any, batches: list[Batch], rows: int, lr: float, model: nn.Module, old: list[Tensor]
+) -> dict[str, Any]:
+    """A probe: loss and weights after an epoch that starts with old gradients, and what model and device got to do."""
+    gpu, watch = simgpu.accelerator(), _Rows()
+    model = nn.Sequential(watch, *copy.deepcopy(model)).to(gpu)
+    for parameter, gradient in zip(model.parameters(), old, strict=True):
+        parameter.grad = gradient.to(gpu, copy=True)
+    before, optimizer = weights(model), torch.optim.SGD(model.parameters(), lr=lr, momentum=0.5)
+    steps, alive = [], [0]  # graphs that wait for their backward
+    most = [0]
+    optimizer.register_step_post_hook(lambda *_: steps.append(1))
+
+    def count_graphs(_: nn.Module, given: Any, out: Tensor) -> None:
+        if out.requires_grad:
+            alive[0] += 1
+            most[0] = max(most[0], alive[0])
+            out.register_hook(lambda gradient: alive.__setitem__(0, alive[0] - 1))
+
+    model.register_forward_hook(count_graphs)
+    loss, work = device_work(answer, model, copy.deepcopy(batches), optimizer, gpu, rows)
+    number, whole = as_numbers(loss), {images.nbytes for images, _ in batches if len(images) > rows}
+    large = [event for event in work["to device"] if event[0] in whole]
+    return {
+        "Your loss": number,
+        "The row of all trained weights": weights(model),
+        "Your optimizer's steps": len(steps),
+        "Largest piece": max(watch.rows, default=0) > rows,
+        "Whole batches": len(large) > 0,
+        "Graphs at once": most[0] > 1,
+        "Waits": len(work["synchronize"]) > 1,
+        "loss": round(float(number), 4) if isinstance(number, Tensor) and number.dim() == 0 else show(loss),
+        "learned": not torch.equal(weights(model), before),
+        "rows": sum(watch.rows),
+        "most rows": max(watch.rows, default=0),
+        "bytes": large[0][0] if large else 0,
+        "graphs": most[0],
+        "waits": len(work["synchronize"]),
+        "line": busiest_line(large or work["synchronize"]),
+    }
+
+
+def _accumulate(model, batches, optimizer, device, rows):
+    total, seen = torch.zeros((), device=device), 0
+    for images, labels in batches:
+        optimizer.zero_grad()
+        for x, y in zip(images.split(rows), labels.split(rows), strict=True):
+            x, y = x.to(device), y.to(device)
+            loss = F.cross_entropy(model(x), y) * len(x) / len(images)
+            loss.backward()
+            total += loss.detach() * len(images)
+        optimizer.step()
+        seen += len(images)
+    return total.item() / seen
+
+
+_epoch = partial(_with, _accumulate)
+
+
+def _sent_whole(model, batches, optimizer, device, rows):
+    return _accumulate(model, [(x.to(device), y.to(device)) for x, y in batches], optimizer, device, rows)
+
+
+def _own_optimizer(model, batches, optimizer, device, rows):
+    (group,) = optimizer.param_groups
+    own = torch.optim.SGD(model.parameters(), lr=group["lr"], momentum=group["momentum"])
+    return _accumulate(model, batches, own, device, rows)
+
+
+PIECE, CLEAR, STEP = " * len(x) / len(images)", "        optimizer.zero_grad()\n", "        optimizer.step()\n"
+OLD = "Old gradients are still there: `backward()` adds to them, and to those of the batch before."
+STEPS = "There is a step for every piece, {yours[Your optimizer's steps]} in all; there should be one for every batch."
+
+exercise(
     "accumulate_epoch",
     seconds=SLOW_START,
     title="Stretch: an epoch in small pieces, read once",
@@ -549,149 +1136,131 @@ def choose_batch_size(answer: Any, new: Inputs) -> None:
         "`for x, y in zip(images.split(rows), labels.split(rows)):` "
         "`loss = F.cross_entropy(model(x), y) * len(x) / len(images)`, then `loss.backward()`.",
     ),
+    spec=Spec(
+        draw=_epochs,
+        solution=_accumulate,
+        measure=lambda ask, batches, rows, lr, model, old: ask.observe(_accumulated, batches, rows, lr, model, old),
+        rtol=1e-3,
+        atol=1e-4,
+        look="clear once per batch, backward for every piece, step once per batch",
+        mistakes=r"""
+            optimizer.step() → pass
+            lambda *given: 0.5
+                Nothing was learned: the model's weights have not changed.
+                look: the optimizer's `step`, once per batch, after `backward`
+                when: not yours["learned"]
+            images.split(rows) → [images] && labels.split(rows) → [labels]
+            images.split(rows) → images.chunk(rows) && labels.split(rows) → labels.chunk(rows)
+                A piece is too large for the memory: at most {rows} rows fit, and yours has {yours[most rows]}.
+                look: `split(rows)` makes pieces of `rows` rows; `chunk(rows)` makes `rows` pieces
+                when: yours["Largest piece"]
+            lambda model, batches, *given: _accumulate(model, [(x[: len(x) // given[-1] * given[-1]], y[: len(y) //
+                    given[-1] * given[-1]]) for x, y in batches if len(x) >= given[-1]], *given)
+            lambda model, batches, *given: _accumulate(model, batches[1:], *given)
+                Some rows never reached the model: {yours[rows]} of {expected[rows]} did.
+                look: the last, short piece of a batch
+                when: yours["rows"] < expected["rows"]
+            x, y = x.to(device), y.to(device) → x, y = x.to(device), y.to(device)\n            model(x).sum().backward()
+                Some rows went through the model more than once: {yours[rows]} rows instead of {expected[rows]}.
+                when: yours["rows"] > expected["rows"]
+            \n        optimizer.step() → \n            optimizer.step()
+            \n        optimizer.step() → \n            optimizer.step() && optimizer.zero_grad() → pass
+                    && x, y = → optimizer.zero_grad()\n            x, y =
+            \n        optimizer.step() → \n            optimizer.step() && * len(x) / len(images) →
+                {STEPS}
+                look: the indentation of `optimizer.step()`
+                when: yours["Your optimizer's steps"] > expected["Your optimizer's steps"]
+            _own_optimizer
+            optimizer.step() → pass && return → optimizer.step()\n    return
+                The optimizer that you get should make one step for every batch, {expected[Your optimizer's steps]} in
+                all; it made {yours[Your optimizer's steps]}.
+                look: `optimizer.step()`, with the optimizer of the arguments
+                when: yours["Your optimizer's steps"] < expected["Your optimizer's steps"]
+            total.item() / seen → total / seen || [total.item() / seen]
+                Your result should be a Python number; it is {yours[loss]}.
+                look: `.item()`, once, at the end
+                when: isinstance(yours["loss"], str)
+            optimizer.zero_grad() → pass
+                {OLD}
+            optimizer.zero_grad() → pass && for images, labels in → optimizer.zero_grad()\n    for images, labels in
+                {OLD}
+            optimizer.zero_grad() → pass && optimizer.step() → optimizer.step()\n        optimizer.zero_grad()
+                The gradients from before your function went into its first step: clear them before the first batch,
+                too.
+            optimizer.zero_grad() → pass && x, y = → optimizer.zero_grad()\n            x, y =
+                The gradients are cleared for every piece, so only the last one is left for the step.
+                look: `zero_grad` once per batch
+            * len(x) / len(images) → && loss.detach() * len(images) → loss.detach() * len(x)
+                Your step is too large: each piece counts as if it were the whole batch.
+                look: weight each piece by its share of the batch's rows
+            * len(x) / len(images) → / len(images.split(rows))
+                    && loss.detach() * len(images) → loss.detach() * len(images.split(rows)) * len(x)
+                A short piece counts as much as a full one: weight each piece by its rows.
+                look: the number that you divide the loss of a piece by
+            * len(x) / len(images) → * len(x) && loss.detach() * len(images) → loss.detach()
+                Your step follows the sum over the images; the loss of a batch is their mean.
+            * len(x) / len(images) → * len(x) / rows && loss.detach() * len(images) → loss.detach() * rows
+                You divided by the rows of a full piece; the mean of the batch divides by the rows of the batch.
+            model(x) → model(x).softmax(1)
+                There is a softmax before the loss, and `cross_entropy` already includes one.
+            / seen →
+                Your loss is a sum over the images: divide it by their number.
+            loss.detach() * len(images) → loss.detach() && seen += len(images) → seen += 1
+                The training is right, but your loss is the mean over the batches; it should be the mean over all
+                images.
+            loss.detach() * len(images) → loss.detach() * len(images) / len(x)
+                    && seen += len(images) → seen += len(images.split(rows))
+                The training is right, but your loss is the mean over the pieces; a short piece should count less.
+            * len(images) →
+            total += → total =
+                The training is right, but your loss is {yours[loss]}; the mean over all images is {expected[loss]}.
+                look: what you add up, and what you divide by
+                when: torch.allclose(yours["The row of all trained weights"], expected["The row of all trained
+                    weights"], rtol=1e-3, atol=1e-4) and not torch.allclose(yours["Your loss"], expected["Your loss"],
+                    rtol=1e-3, atol=1e-4)
+            * len(x) / len(images) → / len(images)
+            loss.backward() → (-loss).backward()
+                The model's weights differ from those that whole batches would have given.
+                look: clear once per batch, weight each piece by its rows, step once per batch
+                when: not torch.allclose(yours["The row of all trained weights"], expected["The row of all trained
+                    weights"], rtol=1e-3, atol=1e-4)
+            _sent_whole
+                A whole batch travels to the device, {yours[bytes]:,} bytes, and it does not fit.
+                look: {yours[line]}; first split, then `.to(device)`
+                when: yours["Whole batches"]
+            for x → whole = 0\n        for x && loss.backward() → whole = whole + loss
+                    && optimizer.step() → whole.backward()\n        optimizer.step()
+                The graphs of {yours[graphs]} pieces are there at the same time: together they need the memory of a
+                whole batch.
+                look: call `backward()` for each piece before you begin the next one
+                when: yours["Graphs at once"]
+            loss.detach() * len(images) → loss.item() * len(images)
+            optimizer.step() → optimizer.step()\n        total.item()
+                Python waits {yours[waits]} times in this epoch; once, at the end, is enough.
+                look: {yours[line]}; add up `loss.detach()` on the device
+                when: yours["Waits"]
+        """,
+        also_right=[
+            _epoch(
+                "images.split(rows) → images.tensor_split(-(-len(images) // rows))",
+                "labels.split(rows) → labels.tensor_split(-(-len(images) // rows))",
+                "optimizer.zero_grad() → model.zero_grad()",
+            ),
+            _epoch(
+                "F.cross_entropy(model(x), y) * len(x) → F.cross_entropy(model(x), y, reduction='sum')",
+                "optimizer.zero_grad() → optimizer.zero_grad(set_to_none=False)",
+            ),
+            _epoch(
+                " * len(x) / len(images) →  * len(x)",
+                "total += loss.detach() * len(images) → total = total + loss.detach()",
+                "        optimizer.step() →         for each in model.parameters():\n            each.grad /= "
+                "len(images)\n        optimizer.step()",
+            ),
+            _epoch(
+                "for images, labels in → optimizer.zero_grad()\n    for images, labels in",
+                "        optimizer.zero_grad()\n → ",
+                "        optimizer.step() →         optimizer.step()\n        model.zero_grad()",
+            ),
+        ],
+    ),
 )
-def accumulate_epoch(answer: Any, new: Inputs) -> None:
-    gpu = simgpu.accelerator()
-    pixels, classes, count = new.size(5, 9), new.size(3, 5), new.size(4, 6)
-    rows = new.size(4, 6)
-    sizes = [3 * rows + new.size(1, 2), 2 * rows + 1, *(3 * rows - 1 for _ in range(count - 2))]
-    batches = [(new.randn(size, pixels), new.ints(0, classes, (size,))) for size in sizes]
-    start = network(new, pixels, classes)
-    # Old gradients, as somebody's backward before may have left them; a copy of a model comes without its gradients.
-    left = [new.randn(*parameter.shape) for parameter in start.parameters()]
-
-    def with_old(model: nn.Module) -> nn.Module:
-        for parameter, gradient in zip(model.parameters(), left, strict=True):
-            parameter.grad = gradient.to(parameter.device, copy=True)
-        return model
-
-    def reference(
-        weigh: Callable[[int, int], float], clear: bool = False, steps: bool = False, old: str = ""
-    ) -> tuple[Tensor, float]:
-        """Weights and mean loss after an epoch on the CPU, for a way to weigh pieces.
-
-        clear, steps: for each piece; old: gradients that stay, "always", "at first" or "from batch to batch".
-        """
-        model = with_old(copy.deepcopy(start))
-        optimizer, total = torch.optim.SGD(model.parameters(), lr=0.1), 0.0
-        for i, (images, labels) in enumerate(batches):
-            if not (old == "always" or (old == "at first" and i == 0) or (old == "from batch to batch" and i > 0)):
-                optimizer.zero_grad()
-            for x, y in zip(images.split(rows), labels.split(rows), strict=True):
-                if clear:
-                    optimizer.zero_grad()
-                loss = F.cross_entropy(model(x), y)
-                (loss * weigh(len(x), len(images))).backward()
-                total += loss.item() * len(x)
-                if steps:
-                    optimizer.step()
-            if not steps:
-                optimizer.step()
-        return weights(model), total / sum(sizes)
-
-    right, mean = reference(lambda piece, batch: piece / batch)
-    watch = _Rows()
-    model = with_old(nn.Sequential(watch, *copy.deepcopy(start)).to(gpu))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    alive, most = [0], [0]  # graphs that wait for their backward
-
-    def count_graphs(_: nn.Module, given: Any, out: Tensor) -> None:
-        if out.requires_grad:
-            alive[0] += 1
-            most[0] = max(most[0], alive[0])
-            out.register_hook(lambda gradient: alive.__setitem__(0, alive[0] - 1))
-
-    hook = model.register_forward_hook(count_graphs)
-    yours, seen = watched(answer, model, copy.deepcopy(batches), optimizer, gpu, rows)
-    hook.remove()
-    after = weights(model)
-    if not watch.rows:
-        raise Incorrect("The model was never called.", look="`model(...)`")
-    if max(watch.rows) > rows:
-        raise Incorrect(
-            "A piece is too large for the memory.", f"at most {rows} rows", f"{max(watch.rows)} rows", "`split(rows)`"
-        )
-    if sum(watch.rows) < sum(sizes):
-        raise Incorrect(
-            "Some rows never reached the model.",
-            f"{sum(sizes)} rows",
-            f"{sum(watch.rows)} rows",
-            "the last, short piece",
-        )
-    look = "clear once per batch, backward for every piece, step once per batch"
-    mistake(after, weights(start), "The weights are what they were: nothing was learned.", look)
-    wrong = [
-        (reference(lambda piece, batch: 1.0), "Your step is too large: each piece counts as if it were the batch."),
-        (
-            reference(lambda piece, batch: 1.0 / -(-batch // rows)),
-            "A short piece counts as much as a full one: weigh each piece by its rows.",
-        ),
-        (
-            reference(lambda piece, batch: piece / batch, clear=True),
-            "The gradients are cleared for every piece, so only the last one is left for the step.",
-        ),
-        (reference(lambda piece, batch: 1.0, steps=True, clear=True), "There is a step for every piece."),
-        (reference(lambda piece, batch: piece / batch, steps=True, clear=True), "There is a step for every piece."),
-        (reference(lambda piece, batch: 1.0, steps=True), "There is a step for every piece."),
-        (reference(lambda piece, batch: piece / batch, steps=True), "There is a step for every piece."),
-    ]
-    stay = "Old gradients are still there: `backward()` adds to them, also to those of the batch before."
-    for old in ("always", "from batch to batch"):
-        wrong.append((reference(lambda piece, batch: piece / batch, old=old), stay))
-    wrong += [
-        (
-            reference(lambda piece, batch: piece / batch, old="at first"),
-            "The gradients from before went into the first step: clear them before the first batch as well.",
-        ),
-        (
-            reference(lambda piece, batch: float(piece)),
-            "Your step follows the sum over the images; the loss of a batch is their mean.",
-        ),
-        (
-            reference(lambda piece, batch: piece / rows),
-            "You divided by the rows of a piece; the mean of the batch divides by the rows of the batch.",
-        ),
-    ]
-    for (result, _), text in wrong:
-        mistake(after, result, text, look)
-    same(after, right, "The trained model (all its weights in one row)", rtol=1e-3, atol=1e-4, look=look)
-    whole = [event for event in seen.to_device if event.bytes in {4 * pixels * size for size in sizes}]
-    if whole:
-        raise Incorrect(
-            "A whole batch travels to the device, and there it does not fit.",
-            f"at most {rows} images at a time: {4 * pixels * rows} bytes",
-            f"{whole[0].bytes} bytes",
-            where(whole) + "; first split, then `.to(device)`",
-        )
-    if most[0] > 1:
-        raise Incorrect(
-            "The graphs of several pieces are there at the same time: together they need the memory of a whole batch.",
-            "`backward()` for each piece before the next one",
-            f"{most[0]} pieces before a `backward()`",
-            "the place of `backward()`",
-        )
-    if isinstance(yours, Tensor):
-        raise Incorrect(
-            "Your result is a tensor: whoever prints it waits, only later.", "a Python float", yours, "`.item()`"
-        )
-    value = python_numbers([yours], 1, "Your result")[0]
-    if not close(value, mean):
-        text = "Your loss is a sum over the images." if close(value, mean * sum(sizes)) else "Your loss is not right."
-        raise Incorrect(text, f"{mean:.5f}, the mean over all images", f"{value:.5f}", "a short piece weighs less")
-    found = waits(seen)
-    if len(found) > 1:
-        raise Incorrect(
-            "Python waits more than once in this epoch.", "1 wait, at the end", f"{len(found)} waits", where(found)
-        )
-
-
-class _Rows(nn.Module):
-    """A layer that changes nothing and writes down how many rows came."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[int] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.rows.append(len(x))
-        return x

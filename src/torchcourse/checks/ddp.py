@@ -1,514 +1,613 @@
-"""The exercises of chapter 06: data parallel training, judged by runs in two real processes.
+"""The exercises of chapter 06: data parallel training, judged by what two real processes do.
 
-Every judge does the same: it draws inputs, computes in this process what a single process would get, lets the answer
-work in two processes, and compares. The functions named `_on_rank_...` run in those processes, once on each rank.
+A function `_..._on_rank(answer, *inputs)` runs on both ranks and returns what it saw there (`ranks.measure`). Wrong
+solutions start processes, too, so they run in the tests only: every mistake has a `when`.
 """
 
 import contextlib
 import copy
-import inspect
 import io
 import itertools
 import os
+import random
 import sys
+import tempfile  # noqa: F401
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import Dataset
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from torchcourse.checks import ranks
-from torchcourse.checks.collectives import Ledger, details, sentence
-from torchcourse.checks.engine import (
-    AnswerRaised,
-    Incorrect,
-    Inputs,
-    attempted,
-    call,
-    chapter,
-    is_students,
-    mistake,
-    same,
-)
+from torchcourse.checks import pairs, ranks
+from torchcourse.checks.collectives import Ledger
+from torchcourse.checks.engine import AnswerRaised, Inputs, call, chapter
+from torchcourse.checks.probes import weights
 from torchcourse.checks.show import show
-from torchcourse.checks.training_loop import plain_number, weights
+from torchcourse.checks.spec import Mistake, Raised, Spec, altered, changed, says
 
-RANKS = 2
-PATIENCE = 60.0  # seconds for the two processes; after the first start they need well under one
 SECONDS = 120.0  # for a whole check: the first one of a session starts the server from which processes are forked
 
 exercise = chapter("06_ddp")
 Batch = tuple[Tensor, Tensor]
-Visit = dict[str, Any]  # what happened on one rank while the answer ran: see `_visit`
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Into the two processes, and back
-
-
-def _in_two(harness: Callable[..., Any], *args: Any, seed: int, look: str | None = None) -> list[Any]:
-    """What `harness(*args)` returns on each of two ranks. Shows what the ranks printed, on whatever ends the run.
-
-    seed: rank r starts with the random state of seed + r.
-    look: where to look if the ranks lose each other.
-    Raises what the engine shows if they do, or if the answer raised on a rank.
-    """
-    outcome = ranks.run(harness, *args, world_size=RANKS, timeout=PATIENCE, seed=seed)
-    for rank in outcome:
-        for line in rank.printed.splitlines()[:20]:
-            print(f"[rank {rank.rank}] {line}")
-    ranks.judge(outcome)
-    for visits in zip(*(value if isinstance(value, list) else [value] for value in outcome.values), strict=True):
-        for visit in visits:
-            if visit["trouble"]:
-                raise Incorrect(
-                    sentence(visit["trouble"]),
-                    "the same collectives in the same order on every rank",
-                    details(visit["trouble"]),
-                    visit.get("look", look),
-                )
-    return outcome.values
-
-
-def _visit(name: str, answer: Callable[..., Any], *args: Any) -> Visit:
-    """Run the answer on this rank and describe what happened. What it raises goes on, and ends the run.
-
-    name: of this visit, the same on all ranks.
-    returns: "returned", "calls" (its collectives), "trouble" (None, or what each rank was about to do when they
-    disagreed), "over" (whether to stop here, on all ranks alike)
-    """
-    ledger, returned = Ledger(name), None
-    try:
-        with ledger:
-            returned = answer(*args)
-    except (Exception, SystemExit):
-        if ledger.trouble is None:
-            raise
-    return {"returned": returned, "calls": ledger.calls, "trouble": ledger.trouble, "over": ledger.over}
 
 
 def _plain(value: Any) -> Any:
-    """The value itself if it can travel between processes as it is, else words for it."""
-    if value is None or isinstance(value, (bool, int, float, str, np.number)):
+    """The value itself if it can travel between processes as it is, otherwise a description of it."""
+    if value is None or isinstance(value, bool | int | float | str | np.number):
         return value
     if isinstance(value, Tensor) and value.layout == torch.strided and not value.is_meta:
         return value.detach().cpu().clone()
     return show(value)
 
 
-def _ready(answer: Any, *names: str) -> None:
-    """Raise NotAttempted for a stub and Incorrect for what takes no such arguments, before any process starts."""
-    attempted(answer)
-    if not callable(answer):
-        raise Incorrect("Your answer is not a function.", "the function itself, without parentheses", answer)
-    try:
-        inspect.signature(answer).bind(*names)
-    except TypeError as error:
-        raise Incorrect(
-            "Your function does not take the arguments that it is given.", ", ".join(names), str(error)
-        ) from None
-    except ValueError:  # a callable without a signature, from C
-        pass
-
-
-def _close(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-6, equal_nan=True)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
-    "shard_indices",
-    seconds=SECONDS,
-    title="Share out a data set",
-    minutes=7,
-    difficulty=2,
-    points=2,
-    takeaway="No rank has to ask another one: one seed gives all of them the same row, and each takes its own part.",
-    hints=(
-        "Every rank shuffles all the numbers, with a generator of its own that is seeded alike on all ranks. Then each "
-        "takes a part that no other one takes.",
-        "The generator's seed must change from epoch to epoch, and must not depend on the rank. For the parts, "
-        "think of dealing cards: a slice with a step.",
-        "`order = torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))`, and then "
-        "`order[rank::world_size]`.",
-    ),
-)
-def shard_indices(answer: Any, new: Inputs) -> None:
-    _ready(answer, "length", "rank", "world_size", "epoch", "seed")
-    seed, epoch = new.size(10, 1000), new.size(2, 9)
-    for world in (2, 4, 3):
-        length = world * new.size(8, 14) + new.size(1, world - 1)  # never a multiple: there is a tail
-        _shards_right(answer, new, length, world, epoch, seed)
-        if world == 2:
-            _shards_anew(answer, length, world, epoch, seed)
-    _shards_right(answer, new, 3, 4, epoch, seed)  # fewer samples than ranks
-    # In two processes, which have nothing in common but the arguments.
-    length = 2 * new.size(10, 20) + 1
-    expected = [_shard(answer, length, rank, 2, epoch, seed) for rank in range(2)]
-    visits = _in_two(_on_rank_shard, answer, length, epoch, seed, seed=seed)
-    if [visit["returned"] for visit in visits] != expected:
-        raise Incorrect(
-            "In two processes your shards are others than in one: they depend on something that ranks do not share.",
-            "shards made from the arguments alone",
-            look="random numbers without a seeded generator, the clock, the process number, the order of a set",
-        )
+def _shard(length, rank, world_size, epoch, seed):
+    order = torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))
+    return order[rank::world_size]
 
 
-def _on_rank_shard(answer: Any, length: int, epoch: int, seed: int) -> Visit:
-    visit = _visit("shard", answer, length, dist.get_rank(), dist.get_world_size(), epoch, seed)
-    with contextlib.suppress(TypeError, ValueError):
-        visit["returned"] = [int(i) for i in visit["returned"]]
-    return visit
+@contextlib.contextmanager
+def _as_another_process(number: int) -> Iterator[None]:
+    """What differs between processes is different in this block: global random states, the process number, the time."""
+    states = random.getstate(), np.random.get_state()
+    moment = time.time()
+    clocks = {"time.time": lambda: moment + number, "time.time_ns": lambda: int(1e9 * (moment + number))}
+    with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as stack:
+        torch.manual_seed(number), np.random.seed(number), random.seed(number)  # outdated
+        stack.enter_context(mock.patch("os.getpid", lambda: 1000 + number))
+        for name, clock in clocks.items():
+            stack.enter_context(mock.patch(name, clock))
+        try:
+            yield
+        finally:
+            random.setstate(states[0]), np.random.set_state(states[1])
 
 
-def _shard(answer: Any, length: int, rank: int, world: int, epoch: int, seed: int) -> list[int]:
-    """One rank's shard as a list of ints. Raises Incorrect for anything that is no row of whole numbers."""
-    yours = call(answer, length, rank, world, epoch, seed)
-    if isinstance(yours, (Tensor, np.ndarray)) and yours.dtype in (torch.bool, np.bool_):
-        raise Incorrect("Your shard is a mask.", "the indices themselves", yours, "`mask.nonzero().flatten()`")
-    if isinstance(yours, Tensor) and yours.ndim == 1 and not yours.is_floating_point() and not yours.is_complex():
-        return yours.tolist()
-    if isinstance(yours, np.ndarray) and yours.ndim == 1 and np.issubdtype(yours.dtype, np.integer):
-        return yours.tolist()
-    if isinstance(yours, (list, tuple, range)) and all(isinstance(i, (int, np.integer)) for i in yours):
-        return [int(i) for i in yours]
-    raise Incorrect("Your shard is not a row of whole numbers.", "an int64 tensor [n]", yours)
-
-
-def _shards_right(answer: Any, new: Inputs, length: int, world: int, epoch: int, seed: int) -> None:
-    """Raise Incorrect unless every index from 0 to length - 1 is in exactly one shard."""
+def _shards_of(answer: Callable, length: int, world_size: int, epoch: int, seed: int) -> list:
+    """A probe: the shards of all ranks, each from its own process, as far as the answer can tell."""
     shards = []
-    for rank in range(world):
-        torch.manual_seed(new.size(0, 10**6))  # every process has random numbers of its own
-        np.random.seed(new.size(0, 10**6))  # outdated, but answers may draw from it
-        shards.append(_shard(answer, length, rank, world, epoch, seed))
-    everything = sorted(itertools.chain.from_iterable(shards))
-    case = f"{length} indices for {world} ranks"
-    sizes = ", ".join(str(len(shard)) for shard in shards)
-    outside = [i for i in everything if not 0 <= i < length]
-    if outside:
-        raise Incorrect(f"Your shards hold indices that do not exist ({case}).", f"0 to {length - 1}", outside[0])
-    twice = [i for i, next_one in itertools.pairwise(everything) if i == next_one]
-    missing = sorted(set(range(length)) - set(everything))
-    if world > 1 and length > world and all(sorted(shard) == list(range(length)) for shard in shards):
-        raise Incorrect(
-            f"Every rank gets all the indices ({case}): each would do the whole work.",
-            f"about {length // world} indices for each rank",
-            f"{sizes} indices",
-            "the part that `rank` and `world_size` play",
-        )
-    if twice and not missing and len(twice) < world and len({len(shard) for shard in shards}) == 1:
-        raise Incorrect(
-            f"The tail is padded ({case}): to make all shards equally long, some indices are given out twice.",
-            "every index once; some shards are one longer",
-            f"{sizes} indices, {twice[0]} twice",
-            "`DistributedSampler` pads like this, and a test score then counts samples twice",
-        )
-    if missing and not twice and len(missing) < world and length >= world:
-        raise Incorrect(
-            f"The tail is lost ({case}): nobody gets the last few indices.",
-            "every index once; some shards are one longer",
-            f"{sizes} indices, nobody has {missing[0]}",
-            "whole-number division: `length // world_size` drops the rest",
-        )
-    if twice and missing and len({len(shard) for shard in shards}) <= 2:
-        raise Incorrect(
-            f"The shards overlap, and other indices are in none ({case}): the ranks did not shuffle alike.",
-            "the same order on every rank, of which each takes its part",
-            f"{len(twice)} indices twice, {len(missing)} in no shard",
-            "the generator: its seed must not depend on the rank, and the global generator differs in every process",
-        )
-    if twice:
-        raise Incorrect(f"The shards overlap ({case}).", "every index once", f"{twice[0]} is there twice")
-    if missing:
-        raise Incorrect(f"Indices are lost ({case}).", "every index once", f"nobody has {missing[0]}")
-    if max(map(len, shards)) - min(map(len, shards)) > 1:
-        raise Incorrect(
-            f"The shards are of very different lengths ({case}): in each step, all wait for the longest.",
-            "lengths that differ by one at most",
-            f"{sizes} indices",
-            "deal them out like cards: a slice with a step",
-        )
+    for rank in range(world_size):
+        with _as_another_process(random.SystemRandom().randrange(10**6)):
+            shards.append(call(answer, length, rank, world_size, epoch, seed, may_return_none=True))
+    return shards
 
 
 def _turned(row: list[int]) -> bool:
-    """True if the indices come in equal steps, but for one place where a row that was turned begins anew."""
+    """True if the indices come in equal steps, except for one place where a rotated row starts over."""
     steps = [b - a for a, b in itertools.pairwise(row)]
-    return max(map(steps.count, steps)) >= len(steps) - 1
+    return len(steps) > 2 and max(map(steps.count, steps)) >= len(steps) - 1
 
 
-def _shards_anew(answer: Any, length: int, world: int, epoch: int, seed: int) -> None:
-    """Raise Incorrect unless the shards are shuffled, come again with the same seed, and change with epoch and seed."""
-    first, again, later = (_shard(answer, length, 0, world, e, seed) for e in (epoch, epoch, epoch + 1))
-    if first != again:
-        raise Incorrect(
-            "The same arguments give another shard each time: two ranks, or a run repeated, would not agree.",
-            look="`torch.Generator().manual_seed(…)`, handed to `torch.randperm`",
-        )
-    rows = (first, later, _shard(answer, length, 0, world, epoch, seed + 13))
-    if all(_turned(row) for row in rows):
-        raise Incorrect("Nothing is shuffled: the shard is the indices in their order.", "a random order", first)
-    if first == later:
-        raise Incorrect(
-            "Every epoch has the same order: this is what a forgotten `set_epoch` does.",
-            "another order in each epoch",
-            f"epochs {epoch} and {epoch + 1} give the same shard",
-            "let the seed of the generator depend on `epoch`",
-        )
-    if sorted(first) == sorted(later):
-        raise Incorrect(
-            "A rank gets the same samples in every epoch, only in another order.",
-            "all indices shuffled anew, then shared out",
-            f"epochs {epoch} and {epoch + 1} give the same set",
-            "shuffle first, cut afterwards",
-        )
-    neighbors = [
-        {pair for rank in range(world) for pair in itertools.pairwise(_shard(answer, length, rank, world, e, seed))}
-        for e in (epoch, epoch + 1)
-    ]
-    if len(neighbors[0] & neighbors[1]) > length / 2:  # of a row that is shuffled anew hardly any stay together
-        raise Incorrect(
-            "The next epoch has the same row, only turned, or dealt to other ranks.",
-            "all indices shuffled anew",
-            f"{len(neighbors[0] & neighbors[1])} neighbors stay together from epoch {epoch} to {epoch + 1}",
-            "let the seed of the generator depend on `epoch`",
-        )
-    for e in (epoch, 0):
-        if _shard(answer, length, 0, world, e, seed) == _shard(answer, length, 0, world, e, seed + 13):
-            raise Incorrect(
-                f"Another seed gives the same order in epoch {e}.", look="`seed` and `epoch` both go into the generator"
-            )
+def _neighbors(shards: list[list[int]]) -> set[tuple[int, int]]:
+    return {pair for shard in shards for pair in itertools.pairwise(shard)}
+
+
+def _listed(shards: list) -> list:
+    whole = all(isinstance(shard, Tensor) and shard.dtype == torch.int64 for shard in shards)
+    return sorted(shard.tolist() for shard in shards) if whole else [*map(show, shards)]
+
+
+def _dealt(ask: Any, length: int, world_size: int, epoch: int, seed: int) -> dict:
+    """The measure of `shard_indices`."""
+    epochs_and_seeds = (epoch, seed), (epoch, seed), (epoch + 1, seed), (epoch, seed + 13)
+    every = [ask.observe(_shards_of, length, world_size, *given) for given in epochs_and_seeds]
+    try:
+        few = ask.observe(_shards_of, 3, 5, epoch, seed) if length % world_size > 1 else []
+    except AnswerRaised as raised:
+        few = [f"an error: {raised}"]
+    for shard in itertools.chain(*every):
+        if not isinstance(shard, Tensor) or shard.ndim != 1 or shard.dtype != torch.int64:
+            return {"instead": shard}
+    first, again, later, other_seed = ([shard.tolist() for shard in shards] for shards in every)
+    row = sorted(itertools.chain(*first))
+    parts = {
+        "Numbers that are no index": [i for i in row if not 0 <= i < length],
+        "Indices given out twice": [i for i, following in itertools.pairwise(row) if i == following],
+        "Indices in no shard": sorted({*range(length)} - {*row}),
+        "The lengths of the shards": sorted(map(len, first)),
+        "The same arguments give the same shards": first == again,
+        "With fewer indices than ranks": _listed(few),
+        "repeated": any(len({*shard}) < len(shard) for shards in (first, again, later, other_seed) for shard in shards),
+        "sizes": ", ".join(str(len(shard)) for shard in first),
+    }
+    if length < 16 or world_size == 1:  # so few may come in the same order twice
+        return parts
+    kept = len(_neighbors(first) & _neighbors(later))
+    return parts | {
+        "The indices are shuffled": not all(_turned(shards[0]) for shards in (first, later, other_seed)),
+        "Another epoch gives another order": first != later and kept <= length / 2,
+        "Another epoch gives other shards": any({*a} != {*b} for a, b in zip(first, later, strict=True)),
+        "Another seed gives another order": first != other_seed,
+        "turned": first != later and kept > length / 2,
+    }
+
+
+def _deals(new: Inputs) -> list[tuple]:
+    tails = [world * new.size(8, 14) + tail for world, tail in ((2, 1), (4, new.size(2, 3)), (3, 1))]
+    seeds = new.sizes(4, 10, 1000)
+    cases = [(n, world, new.size(2, 9), seed) for n, world, seed in zip(tails, (2, 4, 3), seeds, strict=False)]
+    # The first epoch and a whole number of rounds; one rank and seed 0.
+    return [*cases, (40, 4, 0, seeds[3]), (new.size(20, 30), 1, 0, 0)]
+
+
+_shard_but = partial(changed, _shard)
+_GENERATOR = "torch.Generator().manual_seed(seed + epoch)"
+
+
+def _all_of_epoch_0(length, rank, world_size, epoch, seed):
+    mine = torch.arange(length)[rank::world_size]
+    return mine[torch.randperm(len(mine), generator=torch.Generator().manual_seed(seed + epoch))]
+
+
+def _padded(length, rank, world_size, epoch, seed):
+    sampler = DistributedSampler(range(length), num_replicas=world_size, rank=rank, seed=seed)
+    sampler.set_epoch(epoch)
+    return torch.tensor(list(sampler))
+
+
+exercise(
+    "shard_indices",
+    title="Split a data set",
+    minutes=7,
+    difficulty=2,
+    points=2,
+    takeaway="The ranks don't have to ask each other: one seed gives all of them the same order, and each takes its "
+    "own part.",
+    hints=(
+        "Every rank shuffles all the indices, with its own generator that has the same seed on all ranks. Then each "
+        "takes a part that no other rank takes.",
+        "The generator's seed must change from epoch to epoch, and must not depend on the rank. For the parts, think "
+        "of dealing cards: use a slice with a step.",
+        "`order = torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))`, then "
+        "`order[rank::world_size]`.",
+    ),
+    spec=Spec(
+        draw=_deals,
+        solution=_shard,
+        measure=_dealt,
+        mistakes="""
+            order[rank::world_size] → order % world_size == rank
+                Your shard is a mask: return the indices themselves.
+                look: `mask.nonzero().flatten()`
+                when: yours["instead"].dtype == torch.bool
+            world_size] → world_size].tolist() || world_size].numpy() || world_size].int() || world_size][None]
+            return  →
+                A shard is an int64 tensor of one dimension; yours is {yours[instead]}.
+                look: `torch.tensor(…)` makes a tensor of a list; for an empty list it needs `dtype=torch.int64`
+                when: "instead" in yours
+            world_size] → world_size] + 1
+                There is no index {yours[Numbers that are no index][0]}: the indices run from 0 to {length} - 1.
+                when: yours["Numbers that are no index"]
+            [rank::world_size] →
+                Every rank gets all the indices, so each would do all the work. With {world_size} ranks, the lengths are
+                {expected[sizes]}; yours are {yours[sizes]}.
+                look: the part that `rank` and `world_size` play
+                when: world_size > 1 and yours["The lengths of the shards"] == [length] * world_size
+            torch.randperm(length, → torch.randint(0, length, (length,),
+                A rank gets some indices more than once, for example {yours[Indices given out twice][0]}: each index
+                comes once in an epoch.
+                look: `randint` can repeat a number, `randperm` does not
+                when: yours["repeated"]
+            , generator=torch.Generator().manual_seed(seed + epoch) →
+            seed + epoch → seed + epoch + os.getpid() || time.time_ns() % 10**9
+                The same arguments give different shards each time: two ranks, or two runs, would not agree.
+                look: random numbers without a seeded generator, the clock, the process number
+                when: not yours["The same arguments give the same shards"]
+            _padded
+                The tail is padded: to make all shards equally long, index {yours[Indices given out twice][0]} of
+                {length} is given out twice. With {world_size} ranks, the lengths are {expected[sizes]}; yours are
+                {yours[sizes]}.
+                look: `DistributedSampler` pads like this, and a test score then counts samples twice
+                when: 0 < len(yours["Indices given out twice"]) < world_size and not yours["Indices in no shard"]
+            [rank::world_size] → [rank * (length // world_size) : (rank + 1) * (length // world_size)]
+            order[ → order[: length // world_size * world_size][
+                You lose the tail: no rank gets index {yours[Indices in no shard][0]} of {length}. With {world_size}
+                ranks, the lengths are {expected[sizes]}; yours are {yours[sizes]}.
+                look: whole-number division: `length // world_size` drops the rest
+                when: 0 < len(yours["Indices in no shard"]) < world_size and not yours["Indices given out twice"]
+            seed + epoch → seed + epoch + 100 * rank || seed + epoch + rank
+                The shards overlap, and some indices are in none: the ranks did not shuffle in the same way.
+                look: the generator: its seed must not depend on the rank
+                when: yours["Indices given out twice"] and yours["Indices in no shard"]
+            order[rank::world_size] → order[rank:]
+                The shards overlap: index {yours[Indices given out twice][0]} is in more than one.
+                when: yours["Indices given out twice"]
+            rank::world_size → rank:world_size || rank * world_size : (rank + 1) * world_size || rank + 1::world_size
+                Index {yours[Indices in no shard][0]} is in no shard. With {world_size} ranks, the lengths are
+                {expected[sizes]}; yours are {yours[sizes]}.
+                look: the slice: deal the indices out like cards
+                when: yours["Indices in no shard"]
+            order[rank::world_size] → order.chunk(world_size)[rank]
+            [rank::world_size] → [rank * -(-length // world_size) :][: -(-length // world_size)]
+                You round up all parts but the last: 10 indices on 4 ranks give 3, 3, 3, 1, while 3, 3, 2, 2 would be
+                right. The lengths may differ by one at most.
+                look: a slice with a step, or `tensor_split` instead of `chunk`
+                when: yours["The lengths of the shards"] == sorted(len(part) for part in
+                    torch.arange(length).chunk(world_size)) and not yours["Indices given out twice"] and (yours["The
+                    lengths of the shards"] != expected["The lengths of the shards"] or "out of range" in
+                    str(yours["With fewer indices than ranks"]))
+            [rank::world_size]
+                    → [rank * (length // world_size) :][: None if rank == world_size - 1 else length // world_size]
+                The shards have very different lengths: {yours[sizes]} instead of {expected[sizes]}. In each step, all
+                ranks wait for the longest.
+                look: lengths may differ by one: deal the indices out like cards, with a slice with a step
+                when: yours["The lengths of the shards"] != expected["The lengths of the shards"]
+            torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))
+                    → torch.arange(length) || torch.arange(length).roll(epoch)
+                Nothing is shuffled: the shard has the indices in their original order.
+                look: `torch.randperm`
+                when: not yours["The indices are shuffled"]
+            torch.Generator().manual_seed(seed + epoch)) → torch.Generator().manual_seed(seed)).roll(epoch)
+                The next epoch has the same order, only rotated, or dealt to other ranks.
+                look: shuffle all indices again: let the seed of the generator depend on `epoch`
+                when: yours["turned"]
+            seed + epoch → seed
+                Every epoch has the same order: that is what happens when you forget `set_epoch`.
+                look: let the seed of the generator depend on `epoch`
+                when: not yours["Another epoch gives another order"]
+            _all_of_epoch_0
+                A rank gets the same samples in every epoch, only in a different order.
+                look: shuffle first, then cut
+                when: not yours["Another epoch gives other shards"]
+            seed + epoch → epoch || seed * epoch
+                Another seed gives the same order in epoch {epoch}.
+                look: `seed` and `epoch` both go into the generator
+                when: not yours["Another seed gives another order"]
+            order[ → order[-1:] if length <= rank else order[
+                With fewer indices than ranks, each index comes once, and some shards are empty. Yours for 3 indices are
+                {yours[With fewer indices than ranks]}.
+                when: yours["With fewer indices than ranks"] not in ([], [[], [], [0], [1], [2]])
+        """,
+        also_right=[
+            _shard_but(("[rank::world_size]", "[length * rank // world_size : length * (rank + 1) // world_size]")),
+            _shard_but(("[rank::world_size]", ".tensor_split(world_size)[rank]")),
+            _shard_but(("seed + epoch", "hash((seed, epoch)) % 2**31")),
+            _shard_but((_GENERATOR, "torch.Generator().manual_seed(100_000 * seed + epoch)")),
+            _shard_but(("order = torch.randperm(length", "order = torch.rand(length"), ("order[", "order.argsort()[")),
+            lambda length, rank, world_size, epoch, seed: torch.tensor(
+                random.Random(f"{seed} {epoch}").sample(range(length), length)[rank::world_size], dtype=torch.int64
+            ),
+            lambda length, rank, world_size, epoch, seed: torch.from_numpy(
+                np.array_split(np.random.default_rng([seed, epoch]).permutation(length), world_size)[rank]
+            ),
+        ],
+    ),
+)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-class TiedNet(nn.Module):
-    """Two layers share one weight, one is frozen, one goes unused, and the last one is a branch that is not taken on
-    every rank. Its forward is never called: the judge sets the gradients itself."""
-
-    def __init__(self, new: Inputs) -> None:
-        super().__init__()
-        a, b, c = new.sizes(3, 3, 9)
-        layers = {
-            "encode": nn.Linear(a, b, bias=False),
-            "decode": nn.Linear(a, b),
-            "frozen": nn.Linear(b, c),
-            "branch": nn.Linear(c, a),
-            "unused": nn.Linear(c, b, bias=False),
-        }
-        layers["decode"].weight = layers["encode"].weight  # one parameter under two names
-        layers["frozen"].requires_grad_(False)
-        names = list(layers)
-        # The branch comes last: who skips it on one rank leaves the other one waiting.
-        for i in [*(i for i in new.permutation(len(names)).tolist() if names[i] != "branch"), names.index("branch")]:
-            self.add_module(names[i], layers[names[i]])
 
 
 Gradients = dict[str, Tensor | None]  # by the parameter's name
 
 
-def _on_rank_gradients(answer: Any, model: TiedNet, cases: list[list[Gradients]], looks: list[str]) -> list[Visit]:
-    """For each case: give the model this rank's gradients, call the answer, return what the gradients are then."""
-    visits = []
-    for number, case in enumerate(cases):
-        for name, parameter in model.named_parameters():
-            gradient = case[dist.get_rank()][name]
-            parameter.grad = None if gradient is None else gradient.clone()
-        visit = _visit(f"gradients {number}", answer, model) | {"look": looks[number]}
-        visit["returned"] = None
-        visit["gradients"] = {name: _plain(parameter.grad) for name, parameter in model.named_parameters()}
-        visit["weights"] = weights(model)
-        visits.append(visit)
-        if visit["over"]:
-            break
-    return visits
-
-
-def _gradients_right(answer: Any, new: Inputs, one_message: bool) -> None:
-    """Judge `average_gradients` and `one_message`, which differ in the number of messages only."""
-    _ready(answer, "model")
-    model = TiedNet(new)
+def _untidy(new: Inputs) -> list[tuple]:
+    """A model and the gradients on both ranks. Two layers share a weight, one is frozen, one goes unused, and the last
+    one is a branch that one rank did not take: on the others, a rank that skips it leaves waiting."""
+    a, b, c = new.sizes(3, 3, 9)
+    layers = {
+        "encode": nn.Linear(a, b, bias=False),
+        "decode": nn.Linear(a, b),
+        "frozen": nn.Linear(b, c),
+        "unused": nn.Linear(c, b, bias=False),
+    }
+    layers["decode"].weight = layers["encode"].weight  # one parameter under two names
+    layers["frozen"].requires_grad_(False)
+    names = list(layers)
+    model = nn.ModuleDict({names[i]: layers[names[i]] for i in new.permutation(4).tolist()})
+    model["branch"] = nn.Linear(c, a)
     for parameter in model.parameters():
         parameter.data = new.randn(*parameter.shape)
-    names = [name for name, _ in model.named_parameters()]
-    lonely = new.size(0, 1)  # the rank that did not go through the branch, in the second case
+    lonely = new.size(0, 1)
 
-    def of(rank: int, name: str, second: bool) -> Tensor | None:
-        nothing = name.startswith(("frozen", "unused")) or (second and rank == lonely and name.startswith("branch"))
+    def of(rank: int, name: str) -> Tensor | None:
+        nothing = name.startswith(("frozen", "unused")) or (rank == lonely and name.startswith("branch"))
         return None if nothing else new.randn(*model.get_parameter(name).shape) + 2 * rank
 
-    cases = [[{name: of(rank, name, second) for name in names} for rank in range(RANKS)] for second in (False, True)]
-    branch = f"rank {lonely} has no gradient for `branch.weight` and `branch.bias`"
-    looks = ["what only some ranks do", f"{branch}: it takes part all the same, with zeros"]
-    try:
-        by_rank = _in_two(_on_rank_gradients, answer, model, cases, looks, seed=new.size(0, 10**6))
-    except AnswerRaised as raised:
-        if "NoneType" in str(raised) or "Expected parameter `tensor` of type torch.Tensor" in str(raised):
-            raise Incorrect(
-                "A gradient may be None: on all ranks, where a parameter is frozen or unused, or on one of them only.",
-                "frozen: skipped; None on this rank: zeros, so that it takes part",
-                f"{type(raised.error).__name__}: {raised}",
-                "`parameter.grad is None`",
-            ) from None
-        raise
-    for number, case in enumerate(cases):
-        visits = [by_rank[rank][number] for rank in range(RANKS)]
-        _gradients_of_case(visits, case, weights(model), number, lonely)
-        if one_message:
-            _one_call(visits)
+    return [(model, [{name: of(rank, name) for name, _ in model.named_parameters()} for rank in range(2)])]
 
 
-def _row(gradients: Gradients) -> Tensor:
-    """All gradients in one row; a missing one counts as nothing at all."""
-    return torch.cat([g.flatten() for name, g in gradients.items() if g is not None and not name.startswith("unused")])
+def _gradients_on_rank(answer: Any, model: nn.Module, gradients: list[Gradients]) -> dict:
+    """Give the model this rank's gradients, call the answer, and look what the gradients are then."""
+    for name, parameter in model.named_parameters():
+        gradient = gradients[dist.get_rank()][name]
+        parameter.grad = None if gradient is None else gradient.clone()
+    before = weights(model)
+    answer(model)
+    seen: dict[str, Any] = {"The model's weights": "as they were" if weights(model).equal(before) else "changed"}
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad
+        if name.startswith("unused") and gradient is not None and not gradient.any():
+            gradient = None  # zeros do as well
+        seen[f"The gradient of `{name}`"] = _plain(gradient)
+    return seen | {"calls": [one["what"] for one in Ledger.current.calls]}
 
 
-def _gradients_of_case(visits: list[Visit], case: list[Gradients], start: Tensor, number: int, lonely: int) -> None:
-    for rank, visit in enumerate(visits):
-        if not torch.equal(visit["weights"], start):
-            raise Incorrect(
-                f"Your function changed the weights on rank {rank}.",
-                "weights as they were, other gradients",
-                look="`parameter.grad`, not `parameter` or `parameter.data`",
-            )
-        frozen = [name for name, g in visit["gradients"].items() if name.startswith("frozen") and g is not None]
-        if frozen:
-            raise Incorrect(
-                f"`{frozen[0]}` is frozen and now has a gradient: weight decay would begin to move it.",
-                "None, as it was",
-                visit["gradients"][frozen[0]],
-                "`requires_grad` is alike on all ranks, so all of them can skip these",
-            )
-        for name, gradient in visit["gradients"].items():
-            if gradient is None and any(own[name] is not None for own in case):
-                raise Incorrect(
-                    f"On rank {rank}, `{name}` still has no gradient, and on the other rank it has one: after the next "
-                    "step the two ranks have different weights.",
-                    "the mean on both ranks; a missing gradient counts as zeros",
-                    "None",
-                    "store the result in `.grad`",
-                )
-            if isinstance(gradient, str):
-                raise Incorrect(f"The gradient of `{name}` on rank {rank} is not a tensor.", "a tensor", gradient)
-            if gradient is not None and _shape_of(case, name) not in (None, gradient.shape):
-                raise Incorrect(
-                    f"The gradient of `{name}` on rank {rank} has another shape than before.",
-                    tuple(_shape_of(case, name)),
-                    tuple(gradient.shape),
-                )
-    full = [{n: _zeros_if(g, _shape_of(case, n)) for n, g in own.items()} for own in case]
-    a, b = (_row(own) for own in full)
-    yours = torch.stack([_row(visit["gradients"]) for visit in visits])
-    mean = (a + b) / 2
-
-    def both(row: Tensor) -> Tensor:
-        return torch.stack([row, row])
-
-    if _close(yours, both(mean)):
-        for gradient in (visit["gradients"]["unused.weight"] for visit in visits):
-            if gradient is not None and gradient.any():
-                text = "`unused.weight` has a gradient on no rank, and yours is not zero."
-                raise Incorrect(text, "None, or zeros", gradient)
-        return
-    tied = "encode.weight" if "encode.weight" in case[0] else "decode.weight"
-    twice = [{**own, tied: 2 * own[tied]} for own in full]
-    exchanged = any(visit["calls"] for visit in visits)
-    mistake(
-        yours,
-        both(a + b),
-        "Your gradients are the sum over the ranks: every step is as many times too long as there are ranks.",
-        "all-reduce adds; what remains to be done for a mean?",
-    )
-    mistake(
-        yours,
-        both(mean / 2),
-        "Your gradients are divided twice by the number of ranks: every step is too short.",
-        "one division, either before the all-reduce or after it (`ReduceOp.AVG` divides too)",
-    )
-    if not exchanged:
-        text = "The ranks exchanged nothing: each has only its own gradients"
-        text += "." if _close(yours, torch.stack([a, b])) else ", divided or changed."
-        raise Incorrect(text, "the mean over the ranks", look="`dist.all_reduce`")
-    mistake(
-        yours,
-        torch.stack([a, b]),
-        "The ranks exchange something, but their gradients are afterwards what they were.",
-        "the result has to end up in `parameter.grad`: `copy_`, or work on `.grad` itself",
-    )
-    for rank, row in enumerate((a, b)):
-        mistake(
-            yours,
-            both(row),
-            f"Every rank now has the gradients of rank {rank}: what the other one learned is lost.",
-            "`broadcast` copies; wanted is a mean",
-        )
-        one_only = torch.stack([mean if r == rank else own for r, own in enumerate((a, b))])
-        if _close(yours[rank], mean) and not _close(yours[1 - rank], mean):
-            raise Incorrect(
-                f"Only rank {rank} has the mean: the ranks would walk apart.",
-                "the mean on every rank",
-                look="`dist.reduce` gives the result to one rank, `dist.all_reduce` to all"
-                if not _close(yours, one_only)
-                else "`dist.all_reduce`, on every rank",
-            )
-    mistake(
-        yours,
-        both((_row(twice[0]) + _row(twice[1])) / 2),
-        "The tied weight is counted twice: it stands under two names in the model, but is one parameter.",
-        "`model.parameters()` names it once",
-    )
-    if number:
-        alone = [{n: _zeros_if(g, _shape_of(case, n)) for n, g in own.items()} for own in case]
-        for n in case[0]:
-            if n.startswith("branch"):
-                alone[lonely][n] = alone[1 - lonely][n]
-        mistake(
-            yours,
-            both((_row(alone[0]) + _row(alone[1])) / 2),
-            f"Where rank {lonely} has no gradient, you divide by the ranks that have one: it has to count as zeros.",
-            "in the loss of the whole batch, these samples did not touch the branch",
-        )
-    if all(_close(_values(visit["gradients"].values()), _values([mean])) for visit in visits):
-        raise Incorrect(
-            "The right numbers stand in the wrong places.",
-            look="take them out of the row in the order in which you put them in",
-        )
-    for rank in range(RANKS):
-        _same_gradients(visits[rank]["gradients"], full, rank)
+def _messages_on_rank(answer: Any, model: nn.Module, gradients: list[Gradients]) -> dict:
+    seen = _gradients_on_rank(answer, model, gradients)
+    return {**seen, "The list of collectives": seen["calls"]}
 
 
-def _values(gradients: Iterable[Tensor | None]) -> Tensor:
-    """All numbers in the gradients but zeros, in the order of their size."""
-    row = torch.cat([gradient.flatten() for gradient in gradients if gradient is not None])
-    return row[row != 0].sort().values
+def _rows(yours: dict, expected: dict) -> list[Tensor]:
+    """All gradients of each rank in one row; a missing one counts as zeros."""
+    names = [name for name, value in expected.items() if isinstance(value, Tensor)]
+    parts = {name: torch.zeros_like(expected[name]) if yours[name] is None else yours[name] for name in names}
+    return [torch.cat([v.flatten() for n, v in parts.items() if n.endswith(f"rank {rank}")]) for rank in range(2)]
 
 
-def _same_gradients(yours: Gradients, full: list[Gradients], rank: int) -> None:
-    for name, gradient in yours.items():
-        if gradient is not None and full[0][name] is not None:
-            same(gradient, (full[0][name] + full[1][name]) / 2, f"The gradient of `{name}` on rank {rank}")
+def _rows_are(formula: Callable[[Tensor, Tensor], Any], exchanged: bool = True) -> Callable:
+    """A `when`: formula(a, b) gives both ranks' rows, made of the ranks' own; NaN where a rank has none."""
+
+    def when(yours: dict, expected: dict, model: nn.Module, gradients: list[Gradients]) -> bool:
+        some = [name for name in gradients[0] if any(own[name] is not None for own in gradients)]
+        none = [torch.full_like(model.get_parameter(name), torch.nan) for name in some]
+        own = [
+            torch.cat([(absent if g[n] is None else g[n]).flatten() for n, absent in zip(some, none, strict=True)])
+            for g in gradients
+        ]
+        wanted = [row.nan_to_num() for row in formula(*own)]
+        return bool(yours["calls"][0]) == exchanged and all(map(pairs.close, _rows(yours, expected), wanted))
+
+    return when
 
 
-def _shape_of(case: list[Gradients], name: str) -> torch.Size | None:
-    """The shape of a parameter's gradient, None if no rank has one."""
-    return next((own[name].shape for own in case if own[name] is not None), None)
+def _same_for_both(formula: Callable[[Tensor, Tensor], Tensor]) -> Callable:
+    return _rows_are(lambda a, b: [formula(a.nan_to_num(), b.nan_to_num())] * 2)
 
 
-def _zeros_if(gradient: Tensor | None, shape: torch.Size | None) -> Tensor | None:
-    return torch.zeros(shape) if gradient is None and shape is not None else gradient
+def _of_gradients(yours: dict, test: Callable[[str, Any], bool]) -> list[str]:
+    return [name for name, value in yours.items() if name.startswith("The gradient of") and test(name, value)]
 
 
-@exercise(
+def _missing(yours: dict, expected: dict, *_: Any) -> list[str]:
+    return _of_gradients(yours, lambda name, value: value is None and expected[name] is not None)
+
+
+def _same_numbers(yours: dict, expected: dict, *_: Any) -> bool:
+    both = zip(_rows(yours, expected), _rows(expected, expected), strict=True)
+    return all(pairs.close(a.sort().values, b.sort().values) and not pairs.close(a, b) for a, b in both)
+
+
+def _some_are_right(yours: dict, expected: dict, model: nn.Module, gradients: list[Gradients]) -> bool:
+    """Some gradients are the mean, the others are the rank's own."""
+    right = own = 0
+    for rank, name in itertools.product(range(2), gradients[0]):
+        full = f"The gradient of `{name}` on rank {rank}"
+        if expected[full] is None or yours[full] is None or gradients[rank][name] is None:
+            continue
+        right, before = right + pairs.close(yours[full], expected[full]), own
+        own += pairs.close(yours[full], gradients[rank][name])
+        if own == before and not pairs.close(yours[full], expected[full]):
+            return False
+    return right > 0 and own > 0
+
+
+def _tied_is_doubled(yours: dict, expected: dict, *_: Any) -> bool:
+    wrong = _of_gradients(yours, lambda name, value: value is not None and not pairs.close(value, expected[name]))
+    both = [name for name in wrong if "code.weight" in name]
+    return len(wrong) == len(both) == 2 and all(pairs.close(yours[name], 2 * expected[name]) for name in both)
+
+
+def _average(model):
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+
+_average_but = partial(changed, _average)
+_SUM, _DIVIDE = "dist.all_reduce(parameter.grad)", "parameter.grad /= dist.get_world_size()"
+
+
+def _result_dropped(model):
+    for p in model.parameters():
+        if p.requires_grad:
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad.clone()
+            dist.all_reduce(gradient)
+            gradient /= dist.get_world_size()
+
+
+def _filled_not_kept(model):
+    for p in model.parameters():
+        if p.requires_grad:
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad
+            dist.all_reduce(gradient)
+            gradient /= dist.get_world_size()
+
+
+def _divided_by_those_present(model):
+    for p in model.parameters():
+        if p.requires_grad:
+            present = torch.tensor(float(p.grad is not None))
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad
+            dist.all_reduce(present)
+            dist.all_reduce(gradient)
+            p.grad = gradient / present.clamp(min=1)
+
+
+def _tied_twice(model):
+    trainable = [p for _, p in model.named_parameters(remove_duplicate=False) if p.requires_grad]
+    for p in trainable:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        dist.all_reduce(p.grad)
+    for p in model.parameters():
+        if p.grad is not None:
+            p.grad /= dist.get_world_size()
+
+
+def _mixed_up(model):
+    average = [p for p in model.parameters() if p.requires_grad]
+    _average(model)
+    for p in average:
+        p.grad = p.grad.flatten().flip(0).view_as(p)
+
+
+GRADIENT_MISTAKES = [
+    *altered(
+        _average,
+        """
+        = _average(model) if dist.get_rank() == 0 else None
+        = _average(model) if dist.get_rank() == 1 else None
+            {yours[deadlock]}: a deadlock.
+            look: All ranks have to make the call, whatever their number is. {yours[lines]}
+            when: "deadlock" in yours and "after 0 collectives" in yours["lines"]
+        """,
+    ),
+    *pairs.lost(
+        _average_but(("if not parameter.requires_grad:", "if parameter.grad is None:")),
+        look="One rank has no gradient for `branch.weight` and `branch.bias`: it still has to take part, with zeros",
+    ),
+    *altered(
+        _average,
+        r"""
+        if not parameter.requires_grad:\n            continue → pass && if parameter.grad is None: → if False:
+        parameter.grad = torch.zeros_like(parameter) → pass
+            A gradient may be None: on all ranks where a parameter is frozen or unused, or on one of them only. Skip
+            frozen parameters; where only this rank has None, take part with zeros.
+            look: `parameter.grad is None`
+            when: says(yours, "NoneType", "of type torch.Tensor")
+        dist.all_reduce(parameter.grad) → dist.all_reduce(parameter.data)
+            Your function changed the weights: only the gradients should change.
+            look: `parameter.grad`, not `parameter` or `parameter.data`
+            when: "changed" in pairs.on_both(yours, "The model's weights")
+        if not parameter.requires_grad:\n            continue → pass
+            A frozen parameter has a gradient now: weight decay would start to move it.
+            look: `requires_grad` is the same on all ranks, so every rank can skip the frozen ones
+            when: _of_gradients(yours, lambda name, value: "frozen" in name and value is not None)
+        dist.all_reduce(parameter.grad) → pass
+        dist.all_reduce(parameter.grad) → pass && parameter.grad /= dist.get_world_size() → pass
+            The ranks exchanged nothing: each has only its own gradients, changed or not.
+            look: `dist.all_reduce`
+            when: not any(yours["calls"])
+        _result_dropped
+        dist.all_reduce(parameter.grad) → dist.barrier() && parameter.grad /= dist.get_world_size() → pass
+            The ranks exchange something, but afterward their gradients are what they were before.
+            look: the result has to end up in `parameter.grad`: `copy_`, or work on `.grad` itself
+            when: _rows_are(lambda a, b: (a, b))
+        _divided_by_those_present
+            Where one rank has no gradient, you divide by the number of ranks that have one. A missing gradient counts
+            as zeros.
+            look: in the loss of the whole batch, the samples of that rank did not touch the branch
+            when: _rows_are(lambda a, b: [torch.stack([a, b]).nanmean(0)] * 2)
+        parameter.grad /= dist.get_world_size()
+                → parameter.grad /= dist.get_world_size()\n        if parameter.grad.any(): break
+        = _average(nn.ParameterList([p for p in model.parameters() if p.grad is not None][:2]))
+            Only some gradients are averaged; the others are still those of each rank.
+            look: the loop: does it reach every parameter?
+            when: _some_are_right
+        _filled_not_kept
+            One rank still has no gradient where the other does: after the next step, their weights differ. A missing
+            gradient counts as zeros, and both ranks need the mean.
+            look: store the result in `parameter.grad`, also where it was None
+            when: _missing
+        parameter.grad /= dist.get_world_size() → pass
+            Your gradients are the sum over the ranks: every step is too long by a factor of the number of ranks.
+            look: all-reduce adds up; what is left to do for a mean?
+            when: _same_for_both(lambda a, b: a + b)
+        dist.get_world_size() → dist.get_world_size() ** 2
+        dist.all_reduce(parameter.grad) → dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+            Your gradients are divided twice by the number of ranks: every step is too short.
+            look: one division, either before the all-reduce or after it (`ReduceOp.AVG` divides, too)
+            when: _same_for_both(lambda a, b: (a + b) / 4)
+        dist.all_reduce(parameter.grad) → dist.all_reduce(parameter.grad, op=dist.ReduceOp.MAX)
+                && parameter.grad /= dist.get_world_size() → pass
+        dist.all_reduce(parameter.grad) → dist.all_reduce(parameter.grad, op=dist.ReduceOp.MIN)
+        dist.all_reduce(parameter.grad) → dist.all_reduce(parameter.grad, op=dist.ReduceOp.PRODUCT)
+                && parameter.grad /= dist.get_world_size() → pass
+            These are the largest gradients of any rank, the smallest, or their product: the exercise asks for the mean.
+            look: the `op` of `all_reduce`: the sum is the default
+            when: lambda *seen: any(_same_for_both(lambda a, b, f=f, by=by: f(a, b) / by)(*seen) for f in
+                (torch.maximum, torch.minimum, torch.mul) for by in (1, 2))
+        dist.all_reduce(parameter.grad) → dist.broadcast(parameter.grad, 0)
+                && parameter.grad /= dist.get_world_size() → pass
+        dist.all_reduce(parameter.grad) → dist.broadcast(parameter.grad, 1)
+            Both ranks now have the gradients of one of them: the gradients of the other one are lost.
+            look: `broadcast` copies; the exercise asks for the mean
+            when: lambda *seen: any(_same_for_both(lambda a, b, f=f, by=by: f(a, b) / by)(*seen) for f in (lambda a, b:
+                a, lambda a, b: b) for by in (1, 2))
+        dist.all_reduce(parameter.grad) → dist.reduce(parameter.grad, 0)
+                && parameter.grad /= dist.get_world_size()
+                → if dist.get_rank() == 0: parameter.grad /= dist.get_world_size()
+        parameter.grad /= dist.get_world_size() → if dist.get_rank() == 0: parameter.grad /= dist.get_world_size()
+        dist.all_reduce(parameter.grad) → dist.reduce(parameter.grad, 1)
+            Only one rank has the mean: the ranks would drift apart.
+            look: `dist.reduce` gives the result to one rank, `dist.all_reduce` to all, with `async_op=True` only after
+                you call `wait()` on what it returns; then every rank divides
+            when: sum(map(pairs.close, _rows(yours, expected), _rows(expected, expected))) == 1
+        /= dist → //= dist
+            Your gradients are rounded down to whole numbers.
+            look: `//`: a mean needs `/`
+            when: all(row.equal(row.floor()) and row.any() for row in _rows(yours, expected))
+        dist.get_world_size() → len(list(model.parameters()))
+        /= dist.get_world_size() → *= 0.7
+            Your gradients are the sum over the ranks, divided by something other than the number of ranks.
+            look: `dist.get_world_size()`
+            when: all(not pairs.close(row, right) and pairs.close(row, right * (row.norm() / right.norm())) for row,
+                right in zip(_rows(yours, expected), _rows(expected, expected), strict=True))
+        _tied_twice
+            The tied weight is counted twice: it has two names in the model, but it is one parameter.
+            look: `model.parameters()` names it once
+            when: _tied_is_doubled
+        _mixed_up
+            The right numbers are in the wrong places.
+            look: take them out of the row in the same order in which you put them in
+            when: _same_numbers
+        """,
+    ),
+]
+
+
+def _none_where_none_everywhere(model):
+    for p in model.parameters():
+        present = torch.tensor(float(p.grad is not None))
+        dist.all_reduce(present)
+        if present:
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad
+            dist.all_reduce(gradient)
+            p.grad = gradient / dist.get_world_size()
+
+
+def _gathered(model):
+    for p in model.parameters():
+        if p.requires_grad:
+            mine = torch.zeros_like(p) if p.grad is None else p.grad
+            parts = [torch.zeros_like(p) for _ in range(dist.get_world_size())]
+            dist.all_gather(parts, mine)
+            p.grad = torch.stack(parts).mean(0)
+
+
+def _all_started_first(model):
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    for p in trainable:
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad / dist.get_world_size()
+    for handle in [dist.all_reduce(p.grad, async_op=True) for p in trainable]:
+        handle.wait()
+
+
+def _gathered_as_objects(model):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, [p.grad for p in model.parameters()])
+    for p, *gradients in zip(model.parameters(), *everyone, strict=True):
+        if p.requires_grad:
+            p.grad = sum(torch.zeros_like(p) if g is None else g for g in gradients) / len(gradients)
+
+
+exercise(
     "average_gradients",
     seconds=SECONDS,
     title="Average the gradients",
@@ -520,190 +619,343 @@ def _zeros_if(gradient: Tensor | None, shape: torch.Size | None) -> Tensor | Non
     hints=(
         "One all-reduce for each parameter adds up its gradients over the ranks. Which parameters take part must not "
         "depend on the rank.",
-        "Skip what is frozen (`requires_grad` is False everywhere alike). Where `.grad` is None, put zeros of the same "
-        "shape there first, and then do what all do.",
+        "Skip what is frozen (`requires_grad` is False on all ranks alike). Where `.grad` is None, first put zeros of "
+        "the same shape there, then do what all ranks do.",
         "`dist.all_reduce(parameter.grad)`, then `parameter.grad /= dist.get_world_size()`, in a loop over "
         "`model.parameters()`; before it, `parameter.grad = torch.zeros_like(parameter)` if it is None.",
     ),
+    spec=Spec(
+        draw=_untidy,
+        solution=_average,
+        measure=ranks.measure(_gradients_on_rank),
+        mistakes=GRADIENT_MISTAKES,
+        also_right=[
+            _average_but((_SUM, "dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)"), (_DIVIDE, "pass")),
+            _all_started_first,
+            _gathered,
+            _gathered_as_objects,
+            _none_where_none_everywhere,
+        ],
+    ),
 )
-def average_gradients(answer: Any, new: Inputs) -> None:
-    _gradients_right(answer, new, one_message=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-class ScoreNet(nn.Sequential):
+Counts = list[list[tuple[int, int]]]  # for each rank, of each of its batches: how many are right, how many there are
+SLIPS: list[Callable[[Counts], list[float]]] = []  # what known mistakes give on the two ranks
+ADD = "add right answers and samples over the ranks, then divide once"
+
+
+def _score_net(new: Inputs) -> nn.Module:
     """float [N, 5] -> logits [N, 3], with a batch norm whose statistics differ from those of any batch."""
+    model = nn.Sequential(nn.Linear(5, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(new.randn(*parameter.shape))
+        model[1].running_mean.copy_(2 * new.randn(12))
+        model[1].running_var.copy_(new.rand(12) * 3 + 0.2)
+    return model
 
-    def __init__(self, new: Inputs) -> None:
-        super().__init__(nn.Linear(5, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3))
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter.copy_(new.randn(*parameter.shape))
-            self[1].running_mean.copy_(2 * new.randn(12))
-            self[1].running_var.copy_(new.rand(12) * 3 + 0.2)
 
-
-def _right_of(model: nn.Module, batches: list[Batch], training: bool = False) -> list[int]:
-    """How many of each batch are right."""
+def _counts(model: nn.Module, shards: list[list[Batch]], training: bool = False) -> Counts:
     model = copy.deepcopy(model).train(training)
     with torch.no_grad():
-        return [int((model(x).argmax(1) == y).sum()) for x, y in batches]
+        return [[(int((model(x).argmax(1) == y).sum()), len(y)) for x, y in batches] for batches in shards]
 
 
-def _on_rank_score(answer: Any, model: nn.Module, cases: list[list[list[Batch]]]) -> list[Visit]:
-    visits = []
-    for number, case in enumerate(cases):
-        visit = _visit(f"score {number}", answer, copy.deepcopy(model).train(), case[dist.get_rank()])
-        visit["returned"] = _plain(visit["returned"])
-        visits.append(visit)
-        if visit["over"]:
-            break
-    return visits
+def _right(counts: Counts) -> int:
+    return sum(right for batches in counts for right, _ in batches)
 
 
-@exercise(
+def _seen(counts: Counts) -> int:
+    return sum(n for batches in counts for _, n in batches)
+
+
+def _share(counts: Counts) -> float:
+    return _right(counts) / _seen(counts)
+
+
+def _shares(counts: Counts) -> list[float]:
+    return [_share([own]) for own in counts]
+
+
+def _batch_shares(counts: Counts) -> list[list[float]]:
+    return [[right / n for right, n in own] for own in counts]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _unequal_shards(new: Inputs) -> list[tuple]:
+    """A model, and the batches of two ranks for which no mistake gives what is right, or what another one gives."""
+    while True:
+        model, size = _score_net(new), new.size(9, 13)
+        sizes = [[size] * 3 + [new.size(3, 7)], [new.size(3, 5), new.size(6, 8)]]
+        shards = [[(new.randn(n, 5), new.ints(0, 3, (n,))) for n in row] for row in sizes]
+        counts, in_training = _counts(model, shards), _counts(model, shards, training=True)
+        rows = [[_share(counts)] * 2, [_share(in_training)] * 2, *(formula(counts) for formula in SLIPS)]
+        if all((one - two).abs().max() > 0.002 for one, two in itertools.combinations(torch.tensor(rows), 2)):
+            return [(model, shards)]
+
+
+def _score_on_rank(answer: Any, model: nn.Module, shards: list[list[Batch]]) -> dict:
+    rank = dist.get_rank()
+    everything_on_rank_0 = [shards[0] + shards[1], []]
+    score = _plain(answer(copy.deepcopy(model).train(), list(shards[rank])))
+    calls = len(Ledger.current.calls)
+    with_empty = _plain(answer(copy.deepcopy(model).train(), everything_on_rank_0[rank]))
+    return {"The accuracy": score, "With no batches on rank 1, the accuracy": with_empty, "calls": calls}
+
+
+def _scores_are(yours: dict, values: list[float]) -> list[bool]:
+    both = pairs.on_both(yours, "The accuracy")
+    return [abs(float(mine) - value) < 1e-4 for mine, value in zip(both, values, strict=True)]
+
+
+def _slip(problem: str, formula: Callable[[Counts], Any], *wrong: Callable, look: str = ADD) -> Mistake:
+    """formula: what both ranks get, or the list of what each gets, made of the counts of each."""
+
+    def on_ranks(counts: Counts) -> list[float]:
+        values = formula(counts)
+        return values if isinstance(values, list) else [float(values)] * 2
+
+    SLIPS.append(on_ranks)
+    return Mistake(
+        problem,
+        *wrong,
+        look=look,
+        when=lambda yours, expected, *inputs: all(_scores_are(yours, on_ranks(_counts(*inputs)))),
+    )
+
+
+def _score(model, batches):
+    right = seen = 0
+    model.eval()
+    with torch.no_grad():
+        for x, labels in batches:
+            right += (model(x).argmax(dim=1) == labels).sum().item()
+            seen += len(labels)
+    counts = torch.tensor([right, seen])
+    dist.all_reduce(counts)
+    return (counts[0] / counts[1]).item()
+
+
+_score_but = partial(changed, _score)
+_SUM_COUNTS, _RETURN = "dist.all_reduce(counts)", "return (counts[0] / counts[1]).item()"
+_OWN_SHARE = ("torch.tensor([right, seen])", "torch.tensor(right / max(seen, 1))")
+_BATCH_SHARES = (
+    ("right = seen = 0", "right = seen = 0.0"),
+    (".sum().item()", ".float().mean().item()"),
+    ("len(labels)", "1"),
+)
+_MEAN_OF_RANKS = (_RETURN, "return counts.item() / dist.get_world_size()")
+
+
+def _objects_gathered(model, batches):
+    model.eval()
+    right = [each for x, labels in batches for each in (model(x).argmax(1) == labels).tolist()]
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, right)
+    return sum(map(sum, everyone)) / sum(map(len, everyone))
+
+
+def _rank_0_tells(model, batches):
+    model.eval()
+    right = torch.tensor(float(sum((model(x).argmax(1) == y).sum() for x, y in batches)))
+    seen = torch.tensor(float(sum(len(y) for _, y in batches)))
+    dist.reduce(right, 0)
+    dist.reduce(seen, 0)
+    share = right / seen if dist.get_rank() == 0 else torch.zeros(())
+    dist.broadcast(share, 0)
+    return float(share)
+
+
+exercise(
     "exact_score",
     seconds=SECONDS,
     title="An exact score",
     minutes=8,
     difficulty=2,
     points=3,
-    takeaway="Add up counts over the ranks and divide once: then it does not matter how the samples were shared out.",
+    takeaway="Add up counts over the ranks and divide once: then it doesn't matter how the samples were split.",
     hints=(
-        "Which two numbers of a rank can be added over the ranks without losing anything? An accuracy is not one.",
+        "Which two numbers can you add over the ranks without losing anything? An accuracy is not one of them.",
         "Count right answers and samples in the loop; after the loop, one all-reduce of a tensor that holds both.",
         "`counts = torch.tensor([right, seen])`, `dist.all_reduce(counts)`, `return (counts[0] / counts[1]).item()`; "
         "before it `model.eval()` and `torch.no_grad()`.",
     ),
+    spec=Spec(
+        draw=_unequal_shards,
+        solution=_score,
+        measure=ranks.measure(_score_on_rank),
+        look="counts of all ranks added up, each batch with its own length, then divided once",
+        mistakes=[
+            *pairs.lost(
+                _score_but(("seen += len(labels)", "seen += len(labels); dist.barrier()")),
+                lambda model, batches: _score(model, batches) if batches else 0.0,
+                look="The ranks have different numbers of batches, perhaps none: a collective belongs after the loop",
+            ),
+            """
+            [right, seen] → [right / seen * seen, seen]
+            torch.tensor([right, seen]) → torch.stack([torch.tensor([right, seen]) for _ in batches])[0]
+                A rank without any batch divides by zero, or stacks an empty list. A rank may have no batches; then it
+                adds zero to the sums.
+                look: divide once, after the counts of all ranks are added
+                when: says(yours, "empty", "requires at least one", "division by zero")
+            return (counts[0] / counts[1]).item()
+                    → if dist.get_rank() == 0: return (counts[0] / counts[1]).item() || pass
+                One rank returns None: every rank returns the accuracy.
+                look: the `return`, and what is under `if dist.get_rank() == 0:`
+                when: None in pairs.on_both(yours, "The accuracy")
+            """,
+            _slip(
+                "This is each rank's own accuracy.",
+                _shares,
+                _score_but((_SUM_COUNTS, "counts[1].clamp_(min=1)")),
+                _score_but((_SUM_COUNTS, "dist.barrier(); counts[1].clamp_(min=1)")),
+                look="what do the ranks have to exchange?",
+            ),
+            _slip(
+                "This is the mean of the ranks' accuracies. The ranks have different numbers of samples, so a "
+                "sample in a short shard counts for more.",
+                lambda counts: _mean(_shares(counts)),
+                _score_but(_OWN_SHARE, _MEAN_OF_RANKS),
+            ),
+            _slip(
+                "This is a mean of the ranks' accuracies, weighted by their numbers of batches. But some batches "
+                "are shorter.",
+                lambda counts: sum(_share([own]) * len(own) for own in counts) / sum(map(len, counts)),
+                _score_but(
+                    ("[right, seen]", "[right / max(seen, 1) * len(batches), float(len(batches))]"),
+                ),
+            ),
+            _slip(
+                "This is the sum of the ranks' accuracies.",
+                lambda counts: sum(_shares(counts)),
+                _score_but(_OWN_SHARE, (_RETURN, "return counts.item()")),
+            ),
+            _slip(
+                "This is the accuracy of the best rank.",
+                lambda counts: max(_shares(counts)),
+                _score_but(
+                    _OWN_SHARE, ("(counts)", "(counts, op=dist.ReduceOp.MAX)"), (_RETURN, "return counts.item()")
+                ),
+                look="the `op` of `all_reduce`",
+            ),
+            _slip(
+                "This is a mean of means: first over each rank's batches, then over the ranks. Both have different "
+                "sizes.",
+                lambda counts: _mean([*map(_mean, _batch_shares(counts))]),
+                _score_but(*_BATCH_SHARES, _OWN_SHARE, _MEAN_OF_RANKS),
+            ),
+            _slip(
+                "This is the mean over all batches, and some of them are shorter than others.",
+                lambda counts: _mean([*itertools.chain(*_batch_shares(counts))]),
+                _score_but(*_BATCH_SHARES),
+            ),
+            _slip(
+                "The right answers of all ranks are divided by the samples of one: add the samples, too.",
+                lambda counts: [_right(counts) / _seen([own]) for own in counts],
+                _score_but(("counts[1])", "max(seen, 1))")),
+            ),
+            _slip(
+                "You assume that every rank has as many samples as yours: the shards have different sizes.",
+                lambda counts: [_right(counts) / _seen([own]) / 2 for own in counts],
+                _score_but(("counts[1])", "(max(seen, 1) * dist.get_world_size()))")),
+            ),
+            _slip(
+                "The right answers of one rank are divided by the samples of all: add the right answers, too.",
+                lambda counts: [_right([own]) / _seen(counts) for own in counts],
+                _score_but(("(counts[0] ", "(right ")),
+            ),
+            _slip(
+                "This is the accuracy divided by the number of ranks: counts of all ranks are sums, not means.",
+                lambda counts: _share(counts) / 2,
+                _score_but((_RETURN, f"{_RETURN} / dist.get_world_size()")),
+            ),
+            _slip(
+                "This counts the first batch of each rank only.",
+                lambda counts: _share([own[:1] for own in counts]),
+                _score_but(("seen += len(labels)", "seen += len(labels); break")),
+                look="what leaves the loop",
+            ),
+            _slip(
+                "This counts the last batch of each rank only.",
+                lambda counts: _share([own[-1:] for own in counts]),
+                _score_but(("right += ", "right = "), ("seen += ", "seen = ")),
+                look="the counts start at zero before the loop, and grow in it",
+            ),
+            _slip(
+                "This is the number of right answers: divide it by the number of samples on all ranks.",
+                _right,
+                _score_but(("counts[0] / counts[1]", "counts[0].float()")),
+            ),
+            _slip(
+                "This is in percent; the exercise asks for a share from 0 to 1.",
+                lambda counts: 100 * _share(counts),
+                _score_but((_RETURN, f"{_RETURN} * 100")),
+                look="the last line",
+            ),
+            _slip(
+                "Your result is rounded to two digits: return the share unrounded.",
+                lambda counts: round(_share(counts), 2),
+                _score_but((_RETURN, "return round((counts[0] / counts[1]).item(), 2)")),
+                look="`round`",
+            ),
+            _slip(
+                "Your result is 0: `//` divides whole numbers and rounds down.",
+                lambda counts: 0,
+                _score_but((_RETURN, "return (counts[0] // counts[1]).item()")),
+                look="`/`",
+            ),
+            _slip(
+                "This is the share of wrong answers.",
+                lambda counts: 1 - _share(counts),
+                _score_but(("== labels", "!= labels")),
+                look="the comparison with the labels",
+            ),
+            """
+            model.eval() → pass
+                The model is still in train mode: batch norm uses the statistics of each batch, so the score depends on
+                how the batches were cut.
+                look: `model.eval()`
+                when: all(_scores_are(yours, [_share(_counts(model, shards, training=True))] * 2))
+            dist.all_reduce(counts) → dist.reduce(counts, 0); counts[1].clamp_(min=1)
+                Only one rank has the right result: {yours[The accuracy on rank 0]:.4f} on rank 0, {yours[The accuracy
+                on rank 1]:.4f} on rank 1.
+                look: `dist.reduce` gives the sum to one rank, `dist.all_reduce` to all
+                when: sum(_scores_are(yours, pairs.on_both(expected, "The accuracy"))) == 1
+            (counts[0] / counts[1]).item() → counts[0] / counts[1] || f'{counts[0] / counts[1]:.4f}' || counts
+                Your function does not return a Python float, but {yours[The accuracy on rank 0]}.
+                look: `.item()`, or `float(…)`
+                when: any(not isinstance(v, float) for v in pairs.on_both(yours, "The accuracy"))
+            = _score(model, batches) * (1 if batches else float("nan"))
+                If a rank has no batches, the result is not a number: a mean of nothing, or 0 divided by 0.
+                look: divide once, after the counts of all ranks are added
+                when: any(v != v for v in pairs.on_both(yours, "With no batches on rank 1, the accuracy"))
+            dist.all_reduce(counts) → counts[1] = 2 * counts[1] + 1
+                The ranks exchanged nothing, so no rank can know the score of all.
+                look: `dist.all_reduce`
+                when: not any(yours["calls"])
+            """,
+        ],
+        also_right=[
+            _objects_gathered,
+            _rank_0_tells,
+            _score_but(("[right, seen]", "[right / seen * seen if seen else 0.0, seen]")),
+        ],
+    ),
 )
-def exact_score(answer: Any, new: Inputs) -> None:
-    _ready(answer, "model", "batches")
-    model, shards, slips = _unequal_shards(new)
-    empty = [shards[0] + shards[1], []]
-    look = "the ranks have different numbers of batches: what all ranks must do together may not stand in the loop"
-    try:
-        by_rank = _in_two(_on_rank_score, answer, model, [shards, empty], seed=new.size(0, 10**6), look=look)
-    except AnswerRaised as raised:
-        kind = type(raised.error).__name__
-        if kind == "ZeroDivisionError" or "empty" in str(raised):  # torch.cat and torch.stack of nothing
-            raise Incorrect(
-                f"A rank without any batch {'divides by zero' if kind[0] == 'Z' else 'stumbles'}: a rank may have "
-                "none, and then adds zero to the sums.",
-                "the accuracy over all ranks, on every rank",
-                f"{kind}: {raised}",
-                "divide once, after the counts of all ranks are added",
-            ) from None
-        raise
-    for number, case in enumerate((shards, empty)):
-        visits = [by_rank[rank][number] for rank in range(RANKS)]
-        everything = case[0] + case[1]
-        right = sum(_right_of(model, everything)) / sum(len(y) for _, y in everything)
-        values = [_as_number(visit["returned"], rank) for rank, visit in enumerate(visits)]
-        if number == 0:
-            _score_mistakes(values, right, slips, bool(visits[0]["calls"]))
-        for rank, value in enumerate(values):
-            where = " when rank 1 has no batches" if number else ""
-            same(value, right, f"The accuracy on rank {rank}{where}", look="counts added over all ranks, divided once")
-
-
-def _unequal_shards(new: Inputs) -> tuple[nn.Module, list[list[Batch]], dict[str, list[float]]]:
-    """A model, the batches of two ranks, and what known mistakes give on each rank: none of it is what is right."""
-    while True:
-        model, size = ScoreNet(new), new.size(9, 13)
-        sizes = [[size] * 3 + [new.size(3, 7)], [new.size(3, 5)]]
-        shards = [[(new.randn(n, 5), new.ints(0, 3, (n,))) for n in row] for row in sizes]
-        rights, totals = [_right_of(model, row) for row in shards], [sum(row) for row in sizes]
-        sums = [sum(row) for row in rights]
-        right = sum(sums) / sum(totals)
-        own = [s / t for s, t in zip(sums, totals, strict=True)]
-        shares = [[r / n for r, n in zip(*pair, strict=True)] for pair in zip(rights, sizes, strict=True)]
-        by_batch, batches = [sum(row) / len(row) for row in shares], shares[0] + shares[1]
-        in_train = sum(sum(_right_of(model, row, training=True)) for row in shards) / sum(totals)
-        slips = {
-            "own": own,
-            "mean of means": [sum(own) / 2] * 2,
-            "sum of means": [sum(own)] * 2,
-            "mean of batch means": [sum(by_batch) / 2] * 2,
-            "mean over all batches": [sum(batches) / len(batches)] * 2,
-            "own count": [sum(sums) / t for t in totals],
-            "own count times ranks": [sum(sums) / t / 2 for t in totals],
-            "train mode": [in_train] * 2,
-            "count": [float(sum(sums))] * 2,
-            "percent": [100 * right] * 2,
-        }
-        rows = torch.tensor([*slips.values(), [right, right]])
-        if all((one - two).abs().max() > 0.002 for one, two in itertools.combinations(rows, 2)):
-            return model, shards, slips
-
-
-def _as_number(value: Any, rank: int) -> float:
-    if value is None:
-        raise Incorrect(f"On rank {rank} your function returned None.", "the accuracy, on every rank", "None")
-    number = plain_number(value)
-    if number is None:
-        raise Incorrect(f"What your function returns on rank {rank} is not a number.", "a Python float", value)
-    return number
-
-
-def _score_mistakes(values: list[float], right: float, slips: dict[str, list[float]], exchanged: bool) -> None:
-    yours = torch.tensor(values)
-    expected, got = (
-        f"{right:.4f} on every rank",
-        ", ".join(f"{value:.4f} on rank {r}" for r, value in enumerate(values)),
-    )
-
-    def slip(name: str, problem: str, look: str) -> None:
-        if torch.allclose(yours, torch.tensor(slips[name]), rtol=0, atol=1e-4):
-            raise Incorrect(problem, expected, got, look)
-
-    add = "add right answers and samples over the ranks, then divide"
-    slip("own", "Each rank returns the accuracy of its own samples.", "what the ranks have to exchange")
-    slip(
-        "mean of means",
-        "This is the mean of the ranks' accuracies. The ranks have different numbers of samples, and a sample of a "
-        "short shard counts for more.",
-        add,
-    )
-    slip("sum of means", "This is the sum of the ranks' accuracies.", add)
-    slip("mean of batch means", "This is a mean of means of means: of batches, then of ranks. Both are unequal.", add)
-    slip("mean over all batches", "This is the mean over all batches, and some of them are shorter than others.", add)
-    slip(
-        "own count",
-        "The right answers of all ranks are divided by the samples of one: the samples have to be added too.",
-        add,
-    )
-    slip(
-        "own count times ranks",
-        "You take it that every rank has as many samples as yours: the shards are unequal.",
-        add,
-    )
-    slip(
-        "train mode",
-        "The model is still in train mode: batch norm uses the statistics of each batch, and the score depends on how "
-        "the batches were cut.",
-        "`model.eval()`",
-    )
-    slip("count", "This is the number of right answers: divide it by the number of samples on all ranks.", add)
-    slip("percent", "This is in percent; wanted is a share from 0 to 1.", "the last line")
-    for rank in range(RANKS):
-        if abs(values[rank] - right) < 1e-4 < abs(values[1 - rank] - right):
-            raise Incorrect(
-                f"Only rank {rank} has the right result.",
-                expected,
-                got,
-                "`dist.reduce` gives the sum to one rank, `dist.all_reduce` to all",
-            )
-    if not exchanged and abs(values[0] - right) > 1e-4:
-        raise Incorrect("The ranks exchanged nothing.", expected, got, "`dist.all_reduce`")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
 class Samples(Dataset):
-    """Samples (float [6], int) that write down who was asked for."""
+    """Samples (float [6], int) that record which of them were requested."""
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
         self.x, self.y, self.asked = x, y, []
@@ -716,6 +968,24 @@ class Samples(Dataset):
         return self.x[index], int(self.y[index])
 
 
+class Lines(io.StringIO):
+    """What is printed. `at`: how many steps the optimizer had taken at the end of each line that is not empty."""
+
+    def __init__(self, steps: list) -> None:
+        super().__init__()
+        self.steps, self.at = steps, []
+
+    def write(self, text: str) -> int:
+        for i, line in enumerate(text.split("\n")):
+            if i:
+                self.at += [len(self.steps)] if self.begun.strip() else []
+                self.begun = ""
+            self.begun += line
+        return super().write(text)
+
+    begun = ""
+
+
 def _network() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 3))
 
@@ -724,248 +994,340 @@ def _sgd(model: nn.Module, lr: float) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
 
 
-def _on_rank_train(answer: Any, x: Tensor, y: Tensor, epochs: range, batch_size: int, lr: float, seed: int) -> Visit:
-    model, samples = _network(), Samples(x, y)  # every rank draws other weights
-    optimizer, start = _sgd(model, lr), weights(model)
-    printed = io.StringIO()
+def _other_start(seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _network()
+
+
+def _train_on_rank(
+    answer: Any, x: Tensor, y: Tensor, epochs: range, batch_size: int, seed: int, starts: list[nn.Module]
+) -> dict:
+    rank = dist.get_rank()
+    model, samples = starts[rank], Samples(x, y)
+    optimizer, steps = _sgd(model, LR), []
+    optimizer.register_step_post_hook(lambda *_: steps.append(1))
+    printed = Lines(steps)
     try:
         with contextlib.redirect_stdout(printed):
-            visit = _visit("train", answer, model, optimizer, samples, epochs, batch_size, seed)
+            trained = answer(model, optimizer, samples, epochs, batch_size, seed)
     finally:
         print(printed.getvalue(), end="")
-    trained = visit["returned"]
+    returned = "a model" if isinstance(trained, nn.Module) else _plain(trained)
     while isinstance(getattr(trained, "module", None), nn.Module):
         trained = trained.module
-    # The same model wrapped in DDP, or as it came: both will do.
-    visit["weights"] = weights(trained) if isinstance(trained, nn.Module) else None
-    visit["returned"] = None if trained is None else show(trained)
-    stepped = bool(optimizer.state)  # SGD with momentum keeps one from its first step on
-    return {**visit, "start": start, "stepped": stepped, "asked": samples.asked, "printed": printed.getvalue()}
+    each = -(-len(y) // batch_size)  # steps of an epoch
+    lines = printed.at if rank == 0 else []
+    return {
+        "The result": returned,
+        "The weight vector": weights(trained) if isinstance(trained, nn.Module) else None,
+        "The epochs after which a line is printed": sorted({n // each for n in lines if n and n % each == 0}),
+        "The lines within an epoch": sum(n % each > 0 for n in lines),
+        "The lines of another rank than 0": len(printed.at) if rank else 0,
+        "steps": len(steps),
+        "alone": len({*samples.asked[: len(y)]}) == len(y),  # asked for all samples in one epoch
+        "kinds": sorted({one["what"] for one in Ledger.current.calls}),
+    }
 
 
-@exercise(
+LR = 0.1
+
+
+def _a_training(new: Inputs) -> list[tuple]:
+    batch_size, first, seed = 8, new.size(2, 5), new.size(1, 500)
+    n = 3 * batch_size + new.pick((2, 4, 6))  # a multiple of the ranks, but not of the batch size
+    starts = [_other_start(new.size(0, 10**6)) for _ in range(2)]
+    return [(new.randn(n, 6), new.ints(0, 3, (n,)), range(first, first + 3), batch_size, seed, starts)]
+
+
+def _one_process(
+    x: Tensor,
+    y: Tensor,
+    epochs: Sequence[int],
+    batch_size: int,
+    seed: int,
+    starts: list[nn.Module],
+    order: Callable[[int, int], Tensor] | None = None,
+    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    **how: Any,
+) -> Tensor:
+    """The weights after training in this process, with the global batches that the ranks have together.
+
+    how: mistakes to make: "drop_last", "keep" (the old gradients), "late" (zero_grad after backward)
+    """
+    model = copy.deepcopy(starts[how.get("start", 0)])
+    optimizer = _sgd(model, LR)
+    order = order or (lambda n, seed: torch.randperm(n, generator=torch.Generator().manual_seed(seed)))
+    for epoch in epochs:
+        for rows in order(len(y), seed + epoch).split(batch_size):
+            if how.get("drop_last") and len(rows) < batch_size:
+                continue
+            if not how.get("keep"):
+                optimizer.zero_grad()
+            loss(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+    return weights(model)
+
+
+def _trained_with(**changes: Any) -> Callable:
+    """A `when`: the weights are those of one process that makes this mistake. A callable gets the input it replaces."""
+
+    def when(yours: dict, expected: dict, x: Tensor, y: Tensor, *given: Any) -> bool:
+        inputs = dict(zip(("epochs", "batch_size", "seed", "starts"), given, strict=True))
+        made = {name: how(inputs[name]) if name in inputs else how for name, how in changes.items()}
+        return pairs.close(yours["The weight vector on rank 0"], _one_process(x, y, **(inputs | made)))
+
+    return when
+
+
+def _apart(yours: dict, *_: Any) -> bool:
+    return not pairs.close(*pairs.on_both(yours, "The weight vector"))
+
+
+def _train(model, optimizer, train_set, epochs, batch_size, seed):
+    replica = DDP(model)
+    sampler = DistributedSampler(train_set, seed=seed)
+    loader = DataLoader(train_set, batch_size // dist.get_world_size(), sampler=sampler)
+    for epoch in epochs:
+        sampler.set_epoch(epoch)
+        for x, labels in loader:
+            loss = F.cross_entropy(replica(x), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if dist.get_rank() == 0:
+            print(f"epoch {epoch}: loss of the last batch {loss.item():.3f}")
+    return replica
+
+
+_train_but = partial(changed, _train)
+_WRAP, _LOSS, _SPEAKS = "DDP(model)", "F.cross_entropy(replica(x), labels)", "if dist.get_rank() == 0:"
+
+
+def _by_hand(model, optimizer, train_set, epochs, batch_size, seed):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, 0)
+    for epoch in epochs:
+        order = torch.randperm(len(train_set), generator=torch.Generator().manual_seed(seed + epoch))
+        for rows in order[rank::world].split(batch_size // world):
+            samples = [train_set[i] for i in rows]
+            x, y = torch.stack([x for x, _ in samples]), torch.tensor([y for _, y in samples])
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            _average(model)
+            optimizer.step()
+        if rank == 0:
+            print("epoch", epoch, "is over")
+    return model
+
+
+exercise(
     "train_replicas",
     seconds=SECONDS,
     title="Train with two processes as with one",
     minutes=14,
     difficulty=4,
     points=4,
-    takeaway="Same global batch, same order, same start: then two processes take the very steps of one, and nothing "
-    "has to be scaled.",
+    takeaway="With the same global batch, order, and initial weights, two processes take exactly the steps of one, "
+    "and nothing has to be scaled.",
     hints=(
-        "Four things change in the loop of chapter 02: the model is wrapped, a sampler deals out the samples, the "
-        "sampler is told the epoch, and only rank 0 speaks.",
+        "Four things change in the loop of chapter 02: you wrap the model, a sampler splits the samples, you "
+        "tell the sampler the epoch, and only rank 0 prints.",
         "`DistributedSampler(train_set, seed=seed)`, `DataLoader(train_set, batch_size // ranks, sampler=sampler)`, "
         "`sampler.set_epoch(epoch)` at the start of each epoch. Call the wrapped model, not the one inside.",
-        "`replica = DDP(model)` before the loop. In it the usual five lines with `replica(x)`; after each epoch "
-        '`if dist.get_rank() == 0: print(f"epoch {epoch}: loss {loss.item():.3f}")`. At the end `return replica`.',
+        "`replica = DDP(model)` before the loop. Inside, the usual five lines with `replica(x)`; after each epoch"
+        ' `if dist.get_rank() == 0: print(f"epoch {epoch}: loss {loss.item():.3f}")`. At the end `return '
+        "replica`.",
+    ),
+    spec=Spec(
+        draw=_a_training,
+        solution=_train,
+        measure=ranks.measure(_train_on_rank),
+        look="compare with one process that trains with the same global batches, from the weights of rank 0",
+        mistakes=[
+            *pairs.lost(
+                _train_but(("in loader:", "in list(loader)[dist.get_rank() :]:")),
+                _train_but(
+                    (f"        {_SPEAKS}", f"        if dist.get_rank() == 0: dist.barrier()\n        {_SPEAKS}")
+                ),
+                look="Do all ranks go through equally many batches, and does each do what the others do?",
+            ),
+            r"""
+            return replica → return || return loss.item()
+                Your function should return the model; it returned {yours[The result on rank 0]}.
+                look: `return` the model at the end, on every rank
+                when: pairs.on_both(yours, "The result") != ["a model"] * 2
+            DDP(model) → model
+                The ranks end with different weights: each trained on its own, and they exchanged nothing.
+                look: `DistributedDataParallel(model)`
+                when: _apart(yours) and not any(yours["kinds"])
+            replica(x) → model(x) || replica.module(x)
+                The ranks end with different weights: the model was wrapped, but no gradient was averaged.
+                look: call the wrapped model, not the one inside: DDP prepares its work in the wrapper's forward
+                when: _apart(yours) and "all-reduce" not in yours["kinds"][0]
+            lambda model, *given: ([p.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad,
+                    op=dist.ReduceOp.AVG)) for p in model.parameters()] and _train_but((_WRAP, "model"))(model, *given))
+                The ranks end with different weights: they took the same steps, but from different initial weights.
+                look: DDP broadcasts them when it wraps the model; by hand it is `dist.broadcast` of each parameter
+                when: pairs.close(yours["The weight vector on rank 1"] - yours["The weight vector on rank 0"],
+                    weights(starts[1]) - weights(starts[0]))
+            replica(x) → (replica if epoch == epochs[0] else model)(x)
+                The ranks end with different weights: not all gradients are averaged in every step.
+                when: _apart
+            sampler=sampler → shuffle=True
+                Every rank went through all samples in each epoch, so each does all the work.
+                look: `DataLoader(…, sampler=DistributedSampler(…))`
+                when: all(yours["alone"])
+            optimizer.step() → pass
+            replica = DDP(model) → replica = DDP(model); optimizer = torch.optim.SGD(model.parameters(), 0.1)
+                The optimizer that you got never took a step.
+                look: `optimizer.step()` after each backward pass: use the optimizer that you get
+                when: not all(yours["steps"])
+            optimizer.zero_grad() → pass && loss.backward() → loss.backward(); optimizer.zero_grad()
+            DDP(model) → DDP(copy.deepcopy(model))
+                The weights didn't change: `step()` finds no gradients on the optimizer's weights.
+                look: the order `zero_grad()`, `backward()`, `step()`, and whether you train the model or a copy
+                when: pairs.close(yours["The weight vector on rank 0"], weights(starts[0]))
+            sampler.set_epoch(epoch) → pass
+                Every epoch has the order of epoch 0: you never told the sampler which epoch it is.
+                look: `sampler.set_epoch(epoch)` at the start of each epoch
+                when: _trained_with(epochs=lambda epochs: [0] * len(epochs))
+            set_epoch(epoch) → set_epoch(epoch - epochs[0])
+                You count the epochs from 0, but this training starts with epoch {epochs[0]}. A resumed training run
+                would repeat orders that it has already seen.
+                look: `for epoch in epochs`, `sampler.set_epoch(epoch)`
+                when: _trained_with(epochs=lambda epochs: range(len(epochs)))
+            set_epoch(epoch) → set_epoch(epoch - epochs[0] + 1)
+                You count the epochs from 1, but this training starts with epoch {epochs[0]}.
+                look: `for epoch in epochs`, `sampler.set_epoch(epoch)`
+                when: _trained_with(epochs=lambda epochs: range(1, len(epochs) + 1))
+            sampler.set_epoch(epoch)\n        for → for
+                    && if dist.get_rank() == 0: → sampler.set_epoch(epoch)\n        if dist.get_rank() == 0:
+            set_epoch(epoch) → set_epoch(epoch + 1)
+                You told the sampler the wrong epoch: it is one behind, or one ahead.
+                look: `sampler.set_epoch(epoch)` before the loader is asked for its first batch
+                when: lambda *seen: any(_trained_with(epochs=epochs)(*seen) for epochs in (lambda e: [0, *e[:-1]],
+                    lambda e: [i + 1 for i in e], lambda e: [i - 1 for i in e]))
+            \n    return replica → \n        return replica
+                You trained one epoch only.
+                look: is the `return` in the loop?
+                when: _trained_with(epochs=lambda epochs: epochs[:1])
+            optimizer.zero_grad() → pass
+                Gradients of earlier batches are still there when the next backward pass adds to them.
+                look: `optimizer.zero_grad()` in each step
+                when: _trained_with(keep=True)
+            seed=seed) → seed=seed, shuffle=False)
+                The samples are not shuffled.
+                look: `shuffle=True`, the default of DistributedSampler
+                when: _trained_with(order=lambda n, seed: torch.arange(n))
+            (train_set, seed=seed) → (train_set)
+                The order does not depend on `seed`.
+                look: `DistributedSampler(train_set, seed=seed)`
+                when: _trained_with(seed=lambda seed: 0)
+            // dist.get_world_size() →
+                Every rank takes {batch_size} samples in a step. That is the global batch size: divide it by the number
+                of ranks.
+                look: the batch size of the DataLoader
+                when: _trained_with(batch_size=lambda size: 2 * size)
+            replica = DDP(model) → replica = DDP(model); optimizer.param_groups[0]['lr'] *= dist.get_world_size()
+            F.cross_entropy(replica(x), labels) → F.cross_entropy(replica(x), labels) * dist.get_world_size()
+                Your steps are twice as long as those of one process: the learning rate is scaled with the number of
+                ranks, or gradients are summed. The global batch is that of one process, so nothing has to be scaled.
+                look: `optimizer.param_groups`, a factor before the loss, an all-reduce without a division
+                when: _trained_with(loss=lambda logits, y: 2 * F.cross_entropy(logits, y))
+            F.cross_entropy(replica(x), labels) → F.cross_entropy(replica(x), labels) / dist.get_world_size()
+            optimizer.step() → [p.grad.div_(2) for p in model.parameters()]; optimizer.step()
+                Your steps are too short: gradients are divided twice by the number of ranks. DDP takes the mean.
+                look: a division of the loss or of the gradients
+                when: _trained_with(loss=lambda logits, y: F.cross_entropy(logits, y) / 2)
+            labels) → labels, reduction='sum')
+                Your loss is the sum over the samples of a rank: the step then depends on the batch size.
+                look: `F.cross_entropy` takes the mean by itself
+                when: _trained_with(loss=lambda logits, y: F.cross_entropy(logits, y, reduction="sum") / 2)
+            replica(x), labels → replica(x).softmax(1), labels
+            F.cross_entropy(replica(x), labels) → F.nll_loss(replica(x).softmax(1), labels)
+                There is a softmax before the loss: `F.cross_entropy` has its own, so pass it the logits.
+                when: lambda *seen: any(_trained_with(loss=lambda logits, y, loss=loss: loss(logits.softmax(1),
+                    y))(*seen) for loss in (F.cross_entropy, F.nll_loss))
+            sampler=sampler → sampler=sampler, drop_last=True
+                The last, shorter batch of each epoch is missing: the model never learns from its samples.
+                look: `drop_last`
+                when: _trained_with(drop_last=True)
+            lambda model, *given: [dist.broadcast(p.data, 1) for p in model.parameters()] and _train(model, *given)
+                All ranks start from the weights of rank 1; those of rank 0 count.
+                look: the `src` of the broadcast
+                when: _trained_with(start=1)
+            lambda model, optimizer, data, epochs, *given: _train(model, optimizer, data, [*epochs, *epochs], *given)
+            lambda model, optimizer, data, epochs, *given: _train(model, optimizer, data, epochs[1:], *given)
+                The optimizer took {yours[steps][0]} steps, not {expected[steps][0]}: train each epoch once.
+                look: the loop over `epochs`, the loop over the batches
+                when: yours["steps"] != expected["steps"]
+            F.cross_entropy(replica(x), labels) → F.multi_margin_loss(replica(x), labels)
+            (train_set, seed=seed) → (train_set, seed=seed + 1000)
+                The ranks agree, but they did not train like one process: the samples of a step differ, or the loss
+                does.
+                look: the order is that of `DistributedSampler(train_set, seed=seed)`, the loss is the cross-entropy
+                when: not pairs.close(yours["The weight vector on rank 0"], expected["The weight vector on rank 0"])
+            if dist.get_rank() == 0:\n            print → print
+            == 0 → == 1
+                Another rank prints, too: with many ranks, you would see each line many times.
+                look: `if dist.get_rank() == 0:`
+                when: yours["The lines of another rank than 0 on rank 1"]
+            optimizer.step() → optimizer.step()\n            if dist.get_rank() == 0: print(loss.item())
+                Rank 0 prints within an epoch, {yours[The lines within an epoch on rank 0]} times in all: it should
+                print one line after each epoch.
+                look: is the `print` in the loop over the batches?
+                when: yours["The lines within an epoch on rank 0"]
+            if dist.get_rank() == 0: → if False:
+            \n        if dist.get_rank() == 0:\n            print → \n    if dist.get_rank() == 0:\n        print
+            == 0 → == 0 and epoch == epochs[0]
+                Rank 0 does not print a line after each epoch, so you can't follow the training.
+                look: `print`, at the end of each epoch
+                when: yours["The epochs after which a line is printed on rank 0"] != expected["The epochs after which a
+                    line is printed on rank 0"]
+            """,
+        ],
+        also_right=[
+            _by_hand,
+            _train_but(("return replica", "return model")),
+            _train_but(("return replica", "print('done') if dist.get_rank() == 0 else None; return replica")),
+            _train_but(
+                (_LOSS, "nn.CrossEntropyLoss()(replica(x), labels)"), (_WRAP, "DDP(model, broadcast_buffers=False)")
+            ),
+        ],
     ),
 )
-def train_replicas(answer: Any, new: Inputs) -> None:
-    _ready(answer, "model", "optimizer", "train_set", "epochs", "batch_size", "seed")
-    batch_size, lr, seed = 8, 0.1, new.size(1, 500)
-    first = new.size(2, 5)
-    epochs = range(first, first + 3)
-    n = 3 * batch_size + new.pick((2, 4, 6))  # a multiple of the ranks, but not of the batch size
-    x, y = new.randn(n, 6), new.ints(0, 3, (n,))
-    look = "do all ranks go through equally many batches, and does each do what the others do?"
-    visits = _in_two(_on_rank_train, answer, x, y, epochs, batch_size, lr, seed, seed=seed, look=look)
-    for rank, visit in enumerate(visits):
-        if visit["weights"] is None:
-            raise Incorrect(
-                f"On rank {rank} your function returns no model.", "the trained model", visit["returned"] or "None"
-            )
-    start, yours = visits[0]["start"], torch.stack([visit["weights"] for visit in visits])
-
-    def baseline(**changes: Any) -> Tensor:
-        return _one_process(start, x, y, **{"epochs": epochs, "batch": batch_size, "lr": lr, "seed": seed, **changes})
-
-    if yours.shape != (RANKS, len(start)):
-        raise Incorrect("The model that you return has other weights than the one that came in.")
-    right = baseline()
-    if not _close(yours, torch.stack([right] * RANKS)):
-        _apart(yours, visits)
-        _why_not_equal(yours[0], visits, baseline, n, batch_size, epochs)
-        same(yours[0], right, "The weights (compared with one process that trains with the same global batches)")
-    _who_prints([visit["printed"] for visit in visits], len(epochs))
-
-
-def _one_process(
-    start: Tensor, x: Tensor, y: Tensor, epochs: Sequence[int], batch: int, lr: float, seed: int, **how: Any
-) -> Tensor:
-    """The weights after training in this process, with the global batches that the ranks have together.
-
-    how: mistakes to make. "order": "none", "drop_last": True, "sum": True (of the loss), "factor": of the loss,
-    "keep": True (the old gradients)
-    """
-    model = _network()
-    torch.nn.utils.vector_to_parameters(start.float(), model.parameters())
-    optimizer = _sgd(model, lr)
-    for epoch in epochs:
-        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed + epoch))
-        if how.get("order") == "none":
-            order = torch.arange(len(y))
-        for rows in order.split(batch):
-            if how.get("drop_last") and len(rows) < batch:
-                continue
-            loss = F.cross_entropy(model(x[rows]), y[rows])
-            if not how.get("keep"):
-                optimizer.zero_grad()
-            (loss * how.get("factor", 1) * (len(rows) / RANKS if how.get("sum") else 1)).backward()
-            optimizer.step()
-    return weights(model)
-
-
-def _apart(yours: Tensor, visits: list[Visit]) -> None:
-    """Raise Incorrect if the ranks ended with different weights, and say why."""
-    if _close(yours[0], yours[1]):
-        return
-    done = {one["what"] for visit in visits for one in visit["calls"]}
-    ends = "The two ranks end with different weights"
-    if not done:
-        raise Incorrect(
-            f"{ends}: each trained for itself, they exchanged nothing.",
-            "one model, the same on both ranks",
-            look="`DistributedDataParallel(model)`",
-        )
-    if "all-reduce" not in done:
-        raise Incorrect(
-            f"{ends}: the model was wrapped, but no gradient was averaged.",
-            "all-reduces during `backward()`",
-            f"only {' and '.join(sorted(done))}",
-            "call the wrapped model, not the one inside: DDP prepares its work in the wrapper's forward",
-        )
-    starts = visits[1]["start"] - visits[0]["start"]
-    if _close(yours[1] - yours[0], starts):
-        raise Incorrect(
-            f"{ends}: they took the same steps, but from different initial weights.",
-            "the weights of rank 0 on every rank, before the first step",
-            look="DDP broadcasts them when it wraps the model; by hand it is `dist.broadcast` of each parameter",
-        )
-    raise Incorrect(f"{ends}.", "one model, the same on both ranks", look="are all gradients averaged in every step?")
-
-
-def _why_not_equal(
-    yours: Tensor, visits: list[Visit], baseline: Callable[..., Tensor], n: int, batch_size: int, epochs: range
-) -> None:
-    """Raise Incorrect with the reason why ranks that agree did not train as one process does, if it is a known one."""
-    asked = [len(visit["asked"]) // len(epochs) for visit in visits]
-    if min(asked) >= n:
-        raise Incorrect(
-            f"Every rank went through all {n} samples in each epoch: each does the whole work.",
-            f"{n // RANKS} samples for each rank and epoch",
-            f"{asked[0]}",
-            "`DataLoader(…, sampler=DistributedSampler(…))`",
-        )
-    if not all(visit["stepped"] for visit in visits):
-        raise Incorrect(
-            "The optimizer that came in never took a step.",
-            "`optimizer.step()` after each backward pass",
-            look="its learning rate and its momentum are part of the task",
-        )
-    per_rank = batch_size // RANKS
-    for problem, look, changes in (
-        (
-            "Every epoch has the order of epoch 0: the sampler was never told which epoch it is.",
-            "`sampler.set_epoch(epoch)` at the start of each epoch",
-            {"epochs": [0] * len(epochs)},
-        ),
-        (
-            f"You count the epochs from 0, but this training begins with epoch {epochs[0]}: resumed, it would repeat "
-            "orders that it has seen.",
-            "`for epoch in epochs`, `sampler.set_epoch(epoch)`",
-            {"epochs": range(len(epochs))},
-        ),
-        (
-            f"You count the epochs from 1, but this training begins with epoch {epochs[0]}.",
-            "`for epoch in epochs`, `sampler.set_epoch(epoch)`",
-            {"epochs": range(1, len(epochs) + 1)},
-        ),
-        ("You trained one epoch only.", "does the `return` stand in the loop?", {"epochs": epochs[:1]}),
-        (
-            "Gradients of earlier batches are still there when the next backward pass adds to them.",
-            "`optimizer.zero_grad()` in each step",
-            {"keep": True},
-        ),
-        ("The samples come unshuffled.", "`shuffle=True`, the default of DistributedSampler", {"order": "none"}),
-        ("The order does not depend on `seed`.", "`DistributedSampler(train_set, seed=seed)`", {"seed": 0}),
-        (
-            f"Every rank takes {batch_size} samples a step: the global batch is {RANKS * batch_size}, and there are "
-            "half as many steps.",
-            f"the batch size of one rank: {batch_size} divided by the number of ranks",
-            {"batch": RANKS * batch_size},
-        ),
-        (
-            "The learning rate was scaled with the number of ranks. The global batch is that of one process, so the "
-            "averaged gradient is the same: there is nothing to scale.",
-            "`optimizer.param_groups`, a factor before the loss",
-            {"factor": RANKS},
-        ),
-        (
-            "Your steps are too short: gradients are divided twice by the number of ranks. DDP takes the mean itself.",
-            "a division of the loss or of the gradients",
-            {"factor": 1 / RANKS},
-        ),
-        (
-            "Your loss is the sum over the samples of a rank: the step depends on the batch size.",
-            "`F.cross_entropy` takes the mean by itself",
-            {"sum": True},
-        ),
-        (
-            f"The last, shorter batch of each epoch is missing: {n % batch_size} samples are never learned from.",
-            "`drop_last`",
-            {"drop_last": True},
-        ),
-    ):
-        mistake(yours, baseline(**changes), problem, look)
-    if not all(visit["asked"] for visit in visits):
-        raise Incorrect("No sample of `train_set` was ever asked for on some rank.", f"{per_rank} a step", asked)
-
-
-def _who_prints(visits: list[str], epochs: int) -> None:
-    """Raise Incorrect unless rank 0, and only rank 0, reports each epoch."""
-    for rank, printed in enumerate(visits):
-        if rank and printed.strip():
-            raise Incorrect(
-                f"Rank {rank} prints too: with many ranks, every line would come as many times.",
-                "one report, from rank 0",
-                printed.splitlines()[0],
-                "`if dist.get_rank() == 0:`",
-            )
-    lines = len(visits[0].strip().splitlines())
-    if lines < epochs:
-        raise Incorrect(
-            "Rank 0 does not report its epochs: a training that says nothing cannot be followed.",
-            f"a line for each of the {epochs} epochs",
-            f"{lines} line{'s' * (lines != 1)}",
-            "`print`, at the end of each epoch",
-        )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+PATH = "training.pt"
+OLD_FILE = b"the checkpoint from before"
+
+
 @contextlib.contextmanager
 def _watched(slow: bool) -> Iterator[dict[str, list]]:
-    """Write down what is asked for: {"saves": targets of torch.save, "loads": options of the answer's own torch.load,
+    """Record what the answer calls: {"saves": targets of torch.save, "loads": options of the answer's own torch.load,
     "removed": files deleted}.
 
-    slow: the disk takes its time, so that whoever does not wait for the file comes too early.
+    slow: the disk is slow, so that a rank that does not wait for the file comes too early.
     """
     seen: dict[str, list] = {"saves": [], "loads": [], "removed": []}
     save, load, remove, unlink = torch.save, torch.load, os.remove, os.unlink
 
     def watching_save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-        target = f if isinstance(f, (str, Path)) else getattr(f, "name", None)
-        if isinstance(target, (str, Path)):  # not a buffer in memory
+        target = f if isinstance(f, str | Path) else getattr(f, "name", None)
+        if isinstance(target, str | Path):  # not a buffer in memory
             seen["saves"].append(str(Path(target).absolute()))
         if slow:
             time.sleep(0.15)
         return save(obj, f, *args, **kwargs)
 
     def watching_load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if is_students(sys._getframe(1).f_code.co_filename):  # torch.distributed calls it, too, to receive objects
-            seen["loads"].append({"mapped": map_location is not None, "weights_only": kwargs.get("weights_only")})
+        if f"{os.sep}torch{os.sep}" not in sys._getframe(1).f_code.co_filename:  # it calls it to receive objects
+            seen["loads"].append((map_location is not None, kwargs.get("weights_only") is not False))
         return load(f, map_location, *args, **kwargs)
 
     def watching_remove(path: Any, **kwargs: Any) -> None:
@@ -980,280 +1342,372 @@ def _watched(slow: bool) -> Iterator[dict[str, list]]:
 
 
 def _steps(model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> Tensor:
-    """Data parallel training by hand; the weights afterwards."""
+    """Data parallel training by hand; returns the weights afterward."""
     for x, y in batches:
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= dist.get_world_size()
+        _average(model)
         optimizer.step()
     return weights(model)
 
 
-OLD_FILE = b"the checkpoint from before"
-
-
-def _on_rank_save(save: Any, resume: Any, shards: list[list[Batch]], epoch: int) -> list[Visit]:
-    """Train, save, go on; then, as another process would: fresh model, resume, go on. One Visit each."""
+def _save_on_rank(answer: tuple, shards: list[list[Batch]], epoch: int, starts: list[nn.Module]) -> dict:
+    """Train, save, and continue; then do what another session would: fresh model, resume, continue."""
+    save, resume = answer
     rank = dist.get_rank()
-    batches, path = shards[rank], Path.cwd() / "training.pt"
-    model = _network()
-    wrapped = DistributedDataParallel(model)  # now all ranks have the weights of rank 0
-    optimizer = _sgd(model, 0.1)
+    batches, path = shards[rank], Path.cwd() / PATH
+    model = starts[0]
+    wrapped, optimizer = DDP(model), _sgd(model, LR)
     _steps(model, optimizer, batches[:3])
-    before, momentum = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    before = weights(model)
     if rank == 0:
         path.write_bytes(OLD_FILE)
     dist.barrier()
     old = path.stat().st_ino
 
-    def new_file() -> bool:
+    def is_new() -> bool:
         return path.exists() and path.read_bytes() != OLD_FILE
 
-    def save_and_look() -> bool:
-        result = save(path, wrapped, optimizer, epoch)
-        if inspect.isgenerator(result):
-            raise TypeError("save_from_main is a generator: it has a `yield`, and so nothing in it ran")
-        return new_file()
-
     with _watched(slow=rank == 0) as seen:
-        saved = _visit("save", save_and_look) | seen
-    if saved["over"]:
-        return [saved]
+        save(path, wrapped, optimizer, epoch)
+        waited = is_new()
     dist.barrier()
-    saved["folder"] = path.parent.name
-    saved["files"] = sorted(file.name for file in path.parent.iterdir())
-    saved["changed"] = not torch.equal(weights(model), _row_of(before))
-    saved["new"] = new_file()
-    if not saved["new"]:
-        return [saved]
-    saved["in place"] = path.stat().st_ino == old  # what is renamed is another file than the one it replaces
+    files = sorted(file.name for file in path.parent.iterdir())
+    targets = [Path(target) for target in seen["saves"]]
+    how = "replaced at once"
+    if PATH not in files or not is_new():
+        how = "not replaced"
+    elif path.stat().st_ino == old or path in targets:  # what is renamed is another file than the one it replaces
+        how = "overwritten"
+    elif PATH in seen["removed"]:
+        how = "deleted first"
+    report = {
+        "The ranks that write a file": sorted({rank} if targets else ()),
+        "The old file": how,
+        "The new file": "there when `save_from_main` returns" if waited or how == "not replaced" else "not there yet",
+        "Where the temporary file lies": sorted({str(t.parent) for t in targets} - {str(path.parent)}),
+        "Files": files,
+        "The weight vector after saving": "as they were" if weights(model).equal(before) else "changed",
+    }
+    if how == "not replaced":
+        return {**report, "resumed": False}
     uninterrupted = _steps(model, optimizer, batches[3:])
-    fresh = _network()
-    its_optimizer = _sgd(fresh, 0.1)
+    fresh = starts[1]
+    its_optimizer = _sgd(fresh, LR)
     with _watched(slow=False) as seen:
-        resumed = _visit("resume", resume, path, fresh, its_optimizer, torch.device("cpu")) | seen
-    if resumed["over"]:
-        return [saved, resumed]
-    resumed["returned"] = _plain(resumed["returned"])
-    resumed["restored"], resumed["saved"] = weights(fresh), _row_of(before)
-    resumed["continued"], resumed["right"] = _steps(fresh, its_optimizer, batches[3:]), uninterrupted
-    forgetful = _network()
-    forgetful.load_state_dict(before)
-    resumed["without optimizer"] = _steps(forgetful, _sgd(forgetful, 0.1), batches[3:])
-    resumed["momentum"] = len(momentum["state"])
-    return [saved, resumed]
+        returned = resume(path, fresh, its_optimizer, torch.device("cpu"))
+    restored, momentum = weights(fresh), len(its_optimizer.state)
+    forgetful = copy.deepcopy(fresh)
+    return {
+        **report,
+        "resumed": True,
+        "The epoch that `resume` returns": _plain(returned),
+        "The loads without map_location": sum(not mapped for mapped, _ in seen["loads"]),
+        "The loads that may run code": sum(not safe for _, safe in seen["loads"]),
+        "The weight vector after `resume`": restored,
+        "The weight vector after going on": _steps(fresh, its_optimizer, batches[3:]),
+        "without optimizer": _steps(forgetful, _sgd(forgetful, LR), batches[3:]),
+        "uninterrupted": uninterrupted,
+        "momentum": momentum,
+    }
 
 
-def _row_of(state: dict[str, Tensor]) -> Tensor:
-    return torch.cat([value.double().flatten() for value in state.values()])
+def _a_checkpoint(new: Inputs) -> list[tuple]:
+    shards = [[(new.randn(5, 6), new.ints(0, 3, (5,))) for _ in range(6)] for _ in range(2)]
+    return [(shards, new.size(3, 60), [_other_start(new.size(0, 10**6)) for _ in range(2)])]
 
 
-@exercise(
+def _has(name: str, *values: Any) -> Callable:
+    """A `when`: on some rank, this entry has one of these values."""
+    return lambda yours, *_: any(value in values for value in pairs.on_both(yours, name))
+
+
+def _restored(yours: dict, expected: dict) -> list[bool]:
+    name = "The weight vector after `resume`"
+    return [*map(pairs.close, pairs.on_both(yours, name), pairs.on_both(expected, name))]
+
+
+def _save(path, model, optimizer, epoch):
+    if dist.get_rank() == 0:
+        temporary = path.with_suffix(".tmp")
+        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+        torch.save(state, temporary)
+        os.replace(temporary, path)
+    dist.barrier()
+
+
+def _resume(path, model, optimizer, device):
+    state = torch.load(path, map_location=device, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return state["epoch"]
+
+
+def _save_but(*places: tuple[str, str]) -> tuple:
+    return changed(_save, *places), _resume
+
+
+def _resume_but(*places: tuple[str, str]) -> tuple:
+    return _save, changed(_resume, *places)
+
+
+_REPLACE, _BARRIER = "os.replace(temporary, path)", "    dist.barrier()"
+
+
+def _save_into_file(path, model, optimizer, epoch):
+    states = [getattr(model, "module", model).state_dict(), optimizer.state_dict(), torch.tensor(epoch)]
+    if not dist.get_rank():
+        with open(f"{path}.new", "wb") as file:
+            torch.save(states, file)
+        os.rename(f"{path}.new", path)
+    dist.all_reduce(torch.zeros(1))
+
+
+def _resume_and_wait(path, model, optimizer, device):
+    model_state, state, epoch = torch.load(path, device)
+    model.load_state_dict(model_state)
+    optimizer.load_state_dict(state)
+    dist.barrier()
+    return int(epoch)
+
+
+def _resume_by_broadcast(path, model, optimizer, device):
+    box = [torch.load(path, map_location=device) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(box, src=0)
+    model.load_state_dict(box[0]["model"])
+    optimizer.load_state_dict(box[0]["optimizer"])
+    return box[0]["epoch"]
+
+
+def _wait_for_the_name(path, model, optimizer, epoch):
+    _save_but((_BARRIER, "    pass"))[0](path, model, optimizer, epoch)
+    while not path.exists():
+        time.sleep(0.01)
+
+
+exercise(
     "save_from_main",
     seconds=SECONDS,
     title="Save from one rank, resume on all",
     minutes=15,
     difficulty=4,
     points=4,
-    takeaway="One rank writes, under another name first; all wait, all read. So no reader ever meets half a file.",
+    takeaway="One rank writes, under another name first; all ranks wait, and all ranks read. That way, no reader "
+    "ever sees half a file.",
     hints=(
-        "Saving: rank 0 writes to a second name beside `path` and renames it; then all ranks meet, so that nobody "
-        "reads too early. What must be in the file: whatever changes from step to step, and where the training stands.",
+        "To save, rank 0 writes under a second name beside `path` and renames the file; then all ranks meet, so that "
+        "none reads too early. The file needs everything that changes from step to step, and the position in the "
+        "training.",
         "`torch.save(state, temporary)` and `os.replace(temporary, path)` under `if dist.get_rank() == 0:`, and "
         "`dist.barrier()` after it, not in it. Inside the DDP wrapper the model is `model.module`.",
         '`state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}`; in '
-        "resume `state = torch.load(path, map_location=device, weights_only=True)`, two times `load_state_dict`, and "
+        "resume `state = torch.load(path, map_location=device, weights_only=True)`, `load_state_dict` twice, and "
         '`return state["epoch"]`.',
     ),
+    spec=Spec(
+        draw=_a_checkpoint,
+        solution=(_save, _resume),
+        measure=ranks.measure(_save_on_rank, functions=2),
+        mistakes=[
+            *pairs.lost(
+                _save_but((_BARRIER, f"    {_BARRIER}")),
+                _resume_but(("    return", "    if dist.get_rank() == 0: dist.barrier()\n    return")),
+                look="what is under `if dist.get_rank() == 0:`: only one rank reaches a barrier in there",
+                resume=(_resume,),
+            ),
+            """
+            model.module.state_dict() → model.module
+            optimizer.state_dict() → optimizer
+                The file holds whole objects, a model or an optimizer: `torch.load` reads tensors, numbers, strings and
+                containers only, because anything else could run code.
+                look: `model.module.state_dict()`, `optimizer.state_dict()`
+                when: says(yours, "Weights only load failed", "Unsupported global")
+            model.module.state_dict() → model.state_dict()
+                The names in the file do not fit the model. If you save from the wrapper, every name starts with
+                `module.`; a plain model has no such names.
+                look: `model.module.state_dict()`
+                when: says(yours, "loading state_dict")
+            model.load_state_dict → model.module.load_state_dict
+                `resume` gets a plain model, not one wrapped in DDP: it has no `module`.
+                when: says(yours, "no attribute 'module'")
+            """,
+            Mistake(
+                "Every rank writes: they overwrite each other's file at the same time.",
+                _save_but(("== 0", ">= 0"), ('".tmp"', 'f".{dist.get_rank()}"')),
+                _save_but(
+                    ("== 0", ">= 0"),
+                    (_REPLACE, f"rank = dist.get_rank(); rank or {_REPLACE}; dist.barrier(); rank and {_REPLACE}"),
+                ),
+                look="`if dist.get_rank() == 0:`",
+                when=lambda yours, *_: (  # the second rank that renames the one temporary file finds none
+                    says(yours, "' -> '") and says(yours, "on rank 1")
+                    if isinstance(yours, Raised)
+                    else all(pairs.on_both(yours, "The ranks that write a file"))
+                ),
+            ),
+            r"""
+            os.replace(temporary, path) → pass
+            (lambda *given: dist.barrier(), _resume)
+            == 0 → == 7
+                After `save_from_main` there is no new file at `path`; the folder has {yours[Files on rank 0]}.
+                look: `os.replace(temporary, path)`
+                when: _has("The old file", "not replaced")
+            == 0 → == 1
+                Rank 1 writes the file: the exercise asks for rank 0, which always exists.
+                when: yours["The ranks that write a file on rank 1"]
+            path.with_suffix(".tmp") → path && os.replace(temporary, path) → pass
+            os.replace(temporary, path) → path.write_bytes(temporary.read_bytes()); temporary.unlink()
+                The file is written in place: a process that dies in the middle leaves half a file, and the old
+                checkpoint is gone.
+                look: another name beside it first, then `os.replace(temporary, path)`, which happens all at once
+                when: _has("The old file", "overwritten")
+            path.with_suffix(".tmp") → os.path.join(tempfile.mkdtemp(), "training.tmp")
+                The temporary file is in another folder. That may be another disk, where renaming means copying.
+                look: a second name in the folder of `path`: `path.with_suffix(".tmp")`
+                when: any(pairs.on_both(yours, "Where the temporary file lies"))
+            os.replace(temporary, path) → path.unlink(missing_ok=True); temporary.rename(path)
+                    || os.remove(path); os.rename(temporary, path)
+                You delete the old file before the new one takes its name: a process that dies in between leaves no
+                file.
+                look: `os.replace(temporary, path)` does both at once
+                when: _has("The old file", "deleted first")
+            dist.barrier() → pass
+            dist.barrier() → pass && if dist → dist.barrier()\n    if dist
+            (_wait_for_the_name, _resume)
+                A rank did not wait: when `save_from_main` returned there, the new file was not there yet.
+                look: `dist.barrier()` on every rank, after rank 0 has written
+                when: _has("The new file", "not there yet")
+            os.replace(temporary, path) → os.replace(temporary, path); temporary.touch()
+                There is more than one file: {yours[Files on rank 0]}.
+                look: `os.replace` renames the file, so nothing stays behind
+                when: len(yours["Files on rank 0"]) > 1
+            dist.barrier() → dist.barrier(); [p.data.zero_() for p in model.parameters()]
+                Saving changed the weights of the model.
+                when: _has("The weight vector after saving", "changed")
+            """,
+            Mistake(
+                "With `weights_only` switched off, loading the file may run any code that is in it.",
+                _resume_but(("weights_only=True", "weights_only=False")),  # outdated
+                look="`weights_only=True`, the default: your file needs nothing but tensors, numbers and containers",
+                when=lambda yours, *_: any(pairs.on_both(yours, "The loads that may run code")),
+            ),
+            """
+            , map_location=device →
+                Without `map_location`, tensors come back on the device from which they were saved: on a machine with
+                several GPUs, every rank would fill the GPU of rank 0.
+                look: `torch.load(path, map_location=device)`
+                when: any(pairs.on_both(yours, "The loads without map_location"))
+            (_save, lambda *given: _resume(*given) if dist.get_rank() == 0 else 0)
+                Only one rank has the saved weights after `resume`: the ranks would continue from different weights.
+                look: what is under `if dist.get_rank() == 0:`
+                when: sum(_restored(yours, expected)) == 1
+            model.load_state_dict(state["model"]) → pass || model = type(model)(*model); state["model"]
+                After `resume` the model does not have the saved weights.
+                look: `model.load_state_dict(…)`
+                when: not any(_restored(yours, expected))
+            return  →
+                `resume` does not say where to continue: it returns None instead of the epoch, {epoch}.
+                look: its `return`
+                when: _has("The epoch that `resume` returns", None)
+            state["epoch"] → state["epoch"] + 1
+            epoch} → epoch + 1}
+                `resume` returns {yours[The epoch that `resume` returns on rank 0]}, not the epoch that `save_from_main`
+                got, {epoch}.
+                look: return what was saved, unchanged
+                when: all(isinstance(value, int) and value != epoch for value in pairs.on_both(yours, "The epoch that
+                    `resume` returns"))
+            optimizer.load_state_dict(state["optimizer"]) → pass || optimizer = torch.optim.SGD(model.parameters(), 0.1)
+                The optimizer starts from scratch: its momentum is lost, so the training does not continue as it would
+                have.
+                look: `optimizer.state_dict()` in the file, `optimizer.load_state_dict` in resume
+                when: all(map(pairs.close, pairs.on_both(yours, "The weight vector after going on"), yours["without
+                    optimizer"]))
+            optimizer.load → if dist.get_rank() == 0: optimizer.load
+                When the training goes on, the ranks get different weights: only one of them restored the optimizer.
+                look: every rank loads everything
+                when: not pairs.close(*pairs.on_both(yours, "The weight vector after going on")) or sum(map(bool,
+                    yours["momentum"])) == 1
+            """,
+        ],
+        also_right=[
+            (_save_into_file, _resume_and_wait),
+            (_save, _resume_by_broadcast),
+            _resume_but(("map_location=device, weights_only=True", "device")),
+            _save_but((_REPLACE, "temporary.replace(path)"), (_BARRIER, "    dist.broadcast_object_list([None])")),
+        ],
+    ),
 )
-def save_from_main(answer: Any, new: Inputs) -> None:
-    attempted(answer)
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2 or not all(callable(part) for part in answer):
-        raise Incorrect("Two functions are asked for.", "(save_from_main, resume)", answer, "the call of `check`")
-    save, resume = answer
-    _ready(save, "path", "model", "optimizer", "epoch")
-    _ready(resume, "path", "model", "optimizer", "device")
-    epoch = new.size(3, 60)
-    shards = [[(new.randn(5, 6), new.ints(0, 3, (5,))) for _ in range(6)] for _ in range(RANKS)]
-    look = "what stands under `if dist.get_rank() == 0:`: a barrier in there is met by one rank only"
-    try:
-        by_rank = _in_two(_on_rank_save, save, resume, shards, epoch, seed=new.size(0, 10**6), look=look)
-    except AnswerRaised as raised:
-        _reading_failed(str(raised))
-        raise
-    _saved_well([visits[0] for visits in by_rank])
-    _resumed_well([visits[1] for visits in by_rank], epoch)
-
-
-def _reading_failed(text: str) -> None:
-    """Raise Incorrect for what PyTorch says about files that were not saved well."""
-    if "Weights only load failed" in text or "Unsupported global" in text:
-        raise Incorrect(
-            "The file holds whole objects, a model or an optimizer: `torch.load` reads tensors, numbers, strings and "
-            "containers only, because anything else could run code.",
-            "state_dicts and plain values",
-            look="`model.module.state_dict()`, `optimizer.state_dict()`",
-        )
-    if "loading state_dict" in text:
-        raise Incorrect(
-            "The names in the file do not fit the model. Saved from the wrapper, every name begins with `module.`; a "
-            "plain model knows no such names.",
-            "the names of the model inside the wrapper",
-            look="`model.module.state_dict()`",
-        )
-
-
-def _saved_well(visits: list[Visit]) -> None:
-    path = "training.pt"
-    writers = [rank for rank, visit in enumerate(visits) if visit["saves"]]
-    if len(writers) > 1:
-        raise Incorrect(
-            "Every rank saves: they write the same numbers at the same time, over one another.",
-            "rank 0 writes, the others wait",
-            " and ".join(f"rank {rank} writes {Path(visits[rank]['saves'][0]).name}" for rank in writers),
-            "`if dist.get_rank() == 0:`",
-        )
-    if any(visit["changed"] for visit in visits):
-        raise Incorrect("Saving changed the weights of the model.", "the model as it was")
-    files = visits[0]["files"]
-    if path not in files:
-        raise Incorrect(
-            "After `save_from_main` there is no file at `path`.", path, ", ".join(files) or "an empty folder"
-        )
-    if not visits[0]["new"]:
-        raise Incorrect(
-            "After `save_from_main` there is no new file at `path`.", path, "the file from before, which was there"
-        )
-    if writers and writers != [0]:
-        raise Incorrect(f"Rank {writers[0]} saves; by custom it is rank 0, which is there however few ranks there are.")
-    targets = [Path(target) for target in visits[0]["saves"]]
-    if visits[0]["in place"] or any(target.name == path for target in targets):
-        raise Incorrect(
-            "The file is written in place: a process that dies in the middle leaves half a file, and the checkpoint "
-            "from before is gone.",
-            "another name beside it first, then `os.replace`",
-            f"the old {path} itself is opened and overwritten",
-            "`os.replace(temporary, path)` happens all at once",
-        )
-    if any(target.parent.name != visits[0]["folder"] for target in targets):
-        raise Incorrect(
-            "The temporary file lies in another folder. That may be another disk, where renaming takes many steps.",
-            "a second name in the folder of `path`",
-            str(targets[0].parent.name),
-            '`path.with_suffix(".tmp")`',
-        )
-    if any(path in visit["removed"] for visit in visits):
-        raise Incorrect(
-            "The old file is deleted before the new one has its name: a process that dies in between leaves none.",
-            "the old file or the new one, at every moment",
-            f"{path} is removed",
-            "`os.replace(temporary, path)` does both at once",
-        )
-    if not all(visit["returned"] for visit in visits):
-        early = next(rank for rank, visit in enumerate(visits) if not visit["returned"])
-        raise Incorrect(
-            f"Rank {early} did not wait: when `save_from_main` returned, the new file was not there yet. Whoever loads "
-            "it then finds nothing, or an old one.",
-            "all ranks return after the file is in its place",
-            look="`dist.barrier()` on every rank, after rank 0 has written",
-        )
-    if len(files) > 1:
-        left = [name for name in files if name != path]
-        raise Incorrect(
-            "Files are left behind.", f"only {path}", ", ".join(left), "`os.replace` renames, it leaves none"
-        )
-
-
-def _resumed_well(visits: list[Visit], epoch: int) -> None:
-    for rank, visit in enumerate(visits):
-        for load in visit["loads"]:
-            if load["weights_only"] is False:
-                raise Incorrect(
-                    "`weights_only` switched off lets the file run any code that somebody put into it.",
-                    "`weights_only=True`, the default",
-                    look="your file needs nothing but tensors, numbers, strings and containers",
-                )
-            if not load["mapped"]:
-                raise Incorrect(
-                    "Without `map_location`, tensors come back on the device they were saved from: on a machine with "
-                    "several GPUs, every rank would fill the GPU of rank 0.",
-                    "`torch.load(path, map_location=device, …)`",
-                    f"rank {rank} loads without it",
-                )
-    right = [_close(visit["restored"], visit["saved"]) for visit in visits]
-    if any(right) and not all(right):
-        raise Incorrect(
-            f"Only rank {right.index(True)} has the saved weights: the ranks would go on from different ones.",
-            "every rank loads",
-            f"rank {right.index(False)} has kept its fresh weights",
-            "what stands under `if dist.get_rank() == 0:`",
-        )
-    if not any(right):
-        raise Incorrect("After `resume` the model does not have the saved weights.", look="`model.load_state_dict(…)`")
-    for rank, visit in enumerate(visits):
-        if visit["returned"] is None:
-            raise Incorrect(
-                f"On rank {rank}, `resume` does not say where to go on.", f"the epoch, {epoch}", "None", "its `return`"
-            )
-    yours, expected = (torch.stack([visit[key] for visit in visits]) for key in ("continued", "right"))
-    if not _close(yours, expected):
-        mistake(
-            yours,
-            torch.stack([visit["without optimizer"] for visit in visits]),
-            "The optimizer starts anew: its momentum is lost, and what follows is not what would have followed.",
-            "`optimizer.state_dict()` in the file, `optimizer.load_state_dict` in resume",
-        )
-        if not _close(yours[0], yours[1]):
-            raise Incorrect(
-                "After going on, the ranks have different weights: model or optimizer came back on one of them only.",
-                "every rank loads everything",
-            )
-        same(yours[0], expected[0], "The weights after going on (compared with a training that nobody interrupted)")
-    for rank, visit in enumerate(visits):
-        same(visit["returned"], epoch, f"The epoch that `resume` returns on rank {rank}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _one_row(model):
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trainable:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    row = torch.cat([parameter.grad.flatten() for parameter in trainable])
+    dist.all_reduce(row)
+    row /= dist.get_world_size()
+    parts = row.split([parameter.numel() for parameter in trainable])
+    for parameter, part in zip(trainable, parts, strict=True):
+        parameter.grad.copy_(part.view_as(parameter))
+
+
+_row_but = partial(changed, _one_row)
+
+
+def _views_of_one_row(model):
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    row, start = torch.zeros(sum(p.numel() for p in trainable)), 0
+    for p in trainable:
+        view = row[start : start + p.numel()].view(p.shape)
+        if p.grad is not None:
+            view.copy_(p.grad)
+        p.grad, start = view, start + p.numel()
+    dist.all_reduce(row, op=dist.ReduceOp.AVG)
+
+
+exercise(
     "one_message",
     seconds=SECONDS,
     title="All gradients in one message",
     minutes=10,
     difficulty=4,
     points=3,
-    takeaway="A message costs time even when it is empty. For this reason DDP sends buckets of megabytes, and the "
-    "first one leaves while the backward pass still runs.",
+    takeaway="A message costs time even when it is empty. That is why DDP sends buckets of several megabytes, and "
+    "the first one leaves while the backward pass is still running.",
     hints=(
-        "One row of all gradients, one all-reduce, and then every part of the row back to where it came from.",
-        "`torch.cat([g.flatten() for g in gradients])` makes the row, `row.split([g.numel() for g in gradients])` cuts "
-        "it up again. On all ranks the row must be equally long.",
-        "Fill up missing gradients with zeros, `dist.all_reduce(row)`, `row /= dist.get_world_size()`, then "
+        "Put all gradients into one row, all-reduce it once, then put every part of the row back where it came from.",
+        "`torch.cat([g.flatten() for g in gradients])` makes the row, and `row.split([g.numel() for g in "
+        "gradients])` cuts it up again. The row must have the same length on all ranks.",
+        "Replace missing gradients with zeros, `dist.all_reduce(row)`, `row /= dist.get_world_size()`, then "
         "`gradient.copy_(part.view_as(gradient))` for each pair.",
     ),
+    spec=Spec(
+        draw=_untidy,
+        solution=_one_row,
+        measure=ranks.measure(_messages_on_rank),
+        mistakes=[
+            *GRADIENT_MISTAKES,
+            r"""
+            _average
+            = [dist.barrier(), _one_row(model)]
+                The gradients are right, but you used these collectives: {yours[calls][0]}. One all-reduce is enough.
+                look: all gradients in one row
+                when: len(yours["calls"][0]) != 1
+            dist.all_reduce(row) → rows = [row.clone(), row.clone()]\n    dist.all_gather(rows, row); row = sum(rows)
+                The gradients are right, but every rank received the gradients of all ranks ({yours[calls][0][0]}): with
+                many ranks, that is many times the data.
+                look: `dist.all_reduce` adds them up along the way
+                when: yours["calls"][0] != ["all-reduce"]
+            """,
+        ],
+        also_right=[
+            _views_of_one_row,
+            _row_but(("parameter.grad.copy_(part.view_as(parameter))", "parameter.grad = part.view_as(parameter)")),
+            _row_but(("dist.all_reduce(row)", "dist.all_reduce(row, async_op=True).wait()")),
+        ],
+    ),
 )
-def one_message(answer: Any, new: Inputs) -> None:
-    _gradients_right(answer, new, one_message=True)
-
-
-def _one_call(visits: list[Visit]) -> None:
-    """Raise Incorrect unless each rank called exactly one collective, an all-reduce."""
-    for rank, visit in enumerate(visits):
-        words = [one["what"] for one in visit["calls"]]
-        if len(words) != 1:
-            kinds = ", ".join(f"{words.count(word)} × {word}" for word in dict.fromkeys(words)) or "none"
-            raise Incorrect(
-                f"The gradients are right, but took {len(words)} collectives.",
-                "one all-reduce",
-                f"rank {rank}: {kinds}",
-            )
-        if words != ["all-reduce"]:
-            raise Incorrect(
-                f"The gradients are right, but each rank was sent the gradients of all of them ({words[0]}): with many "
-                "ranks that is many times the data.",
-                "one all-reduce, which adds on the way",
-                look="`dist.all_reduce`",
-            )

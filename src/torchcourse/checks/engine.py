@@ -1,9 +1,10 @@
-"""How a check works: from the student's answer to one of four outcomes.
+"""How a check works: from the student's answer to one of five outcomes.
 
     correct         with one sentence of what to take away
     not attempted   the answer is still the stub
     incorrect       what was expected, what yours was, where to look
     error           the answer raised: the student's own line and message
+    not checked     this machine lacks what the check needs, such as a compiler
 
 A chapter's module declares its exercises with the decorator that `chapter(...)` returns. The decorated function gets
 the answer and fresh random inputs, and raises `Incorrect` when something is wrong; `call`, `mistake` and `same` do that
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import difflib
 import dis
 import functools
@@ -22,22 +24,27 @@ import inspect
 import linecache
 import os
 import pkgutil
-import random
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from torchcourse import device
+from torchcourse import board, standing
+from torchcourse.checks import switches
 from torchcourse.checks.show import Result, render_progress, show, show_result
 
+if TYPE_CHECKING:
+    from torchcourse.checks.spec import Spec
+
 TIME_LIMIT = 10.0  # seconds for one answer
+STARVED = 3  # times as many, where other programs take the processor
 
 
 @dataclass(frozen=True)
@@ -52,13 +59,28 @@ class Exercise:
     points: int
     takeaway: str
     hints: tuple[str, ...]
-    judge: Callable[[Any, Inputs], None]
+    judge: Callable[[Any, Inputs], None]  # meets the answer through `call` and `observe` alone: see `Elsewhere`
     few_mistakes: str | None = None  # why there are fewer than three named mistakes
     seconds: float = TIME_LIMIT
+
+    @property
+    def spec(self) -> Spec | None:
+        """The specification of an exercise; None if its judge is a procedure."""
+        from torchcourse.checks.spec import Spec  # it imports this module
+
+        return self.judge if isinstance(self.judge, Spec) else None
 
 
 EXERCISES: dict[str, Exercise] = {}
 current_chapter: str | None = None  # set by torchcourse.setup
+
+STATES = {  # outcome -> what it means for the student's progress
+    "correct": standing.CORRECT,
+    "not attempted": standing.NOT_STARTED,
+    "not checked": standing.NOT_STARTED,
+    "incorrect": standing.TRYING,
+    "error": standing.TRYING,
+}
 
 _latest: dict[str, Result] = {}  # exercise -> the latest result of this session
 _attempts: dict[str, int] = {}
@@ -66,7 +88,10 @@ _hints_given: dict[str, int] = {}
 
 
 def chapter(name: str) -> Callable[..., Callable]:
-    """The decorator that declares the exercises of chapter `name`, for example "01_tensors"."""
+    """What declares the exercises of chapter `name`, for example "01_tensors".
+
+    Use it as the decorator of a judge, or pass `spec=Spec(…)`.
+    """
 
     def exercise(
         exercise_name: str,
@@ -79,6 +104,7 @@ def chapter(name: str) -> Callable[..., Callable]:
         hints: Sequence[str],
         few_mistakes: str | None = None,
         seconds: float = TIME_LIMIT,
+        spec: Spec | None = None,
     ) -> Callable:
         def declare(judge: Callable[[Any, Inputs], None]) -> Callable[[Any, Inputs], None]:
             other = EXERCISES.get(exercise_name)
@@ -99,7 +125,7 @@ def chapter(name: str) -> Callable[..., Callable]:
             )
             return judge
 
-        return declare
+        return declare(spec) if spec else declare
 
     return exercise
 
@@ -128,11 +154,21 @@ UNSAID = object()  # tells "nothing to say" from the value None
 
 
 class Incorrect(Exception):
-    """The answer is wrong: `problem` says how, the rest what was expected, what came, and where to look."""
+    """The answer is wrong: `problem` says how, the rest what was expected, what came, and where to look.
 
-    def __init__(self, problem: str, expected: Any = UNSAID, yours: Any = UNSAID, look: str | None = None) -> None:
+    misconception: its key in `Spec.misconceptions`, if it is a known one
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        expected: Any = UNSAID,
+        yours: Any = UNSAID,
+        look: str | None = None,
+        misconception: str | None = None,
+    ) -> None:
         super().__init__(problem)
-        self.problem, self.look = problem, look
+        self.problem, self.look, self.misconception = problem, look, misconception
         self.expected, self.yours = (
             None if value is UNSAID else value if isinstance(value, str) else show(value) for value in (expected, yours)
         )
@@ -142,12 +178,35 @@ class NotAttempted(Exception):
     """The answer is still the stub."""
 
 
+class NotHere(Exception):
+    """This machine lacks what the check needs. The message says what, and what to do."""
+
+
 class AnswerRaised(Exception):
     """The student's code raised `error`; kept apart from mistakes in the check itself."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+class Elsewhere:
+    """Takes the place of an answer in another process: `call` and `observe` reach the answer through it.
+
+    That is how `make grade` keeps an answer away from what it is compared with.
+
+    worked: a function that returns the seconds of processor time that the other process has had until now
+    """
+
+    worked: Callable[[], float] = staticmethod(time.process_time)
+
+    def observe(self, probe: Callable, *args: Any, **kwargs: Any) -> Any:
+        """What `probe(answer, *args, **kwargs)` returns there, as plain data; raises what it raises there.
+
+        Plain data: None, numbers, strings, bytes, dtypes, tensors, arrays, and lists, tuples and dicts of these.
+        Anything else arrives as a `Foreign`.
+        """
+        raise NotImplementedError
 
 
 class TooSlow(BaseException):
@@ -210,6 +269,9 @@ def is_stub(function: Any) -> bool:
 
 def attempted(answer: Any) -> Any:
     """The answer itself; raises NotAttempted while it is the stub."""
+    if isinstance(answer, Elsewhere):
+        answer.observe(_attempted_there)
+        return answer
     if answer is ... or (isinstance(answer, (tuple, list)) and any(part is ... for part in answer)):
         raise NotAttempted
     if isinstance(answer, dict):
@@ -219,10 +281,13 @@ def attempted(answer: Any) -> Any:
         if still_open:
             raise Incorrect(f'"{still_open[0]}" is still open.', look="the dots: replace all of them")
     if inspect.isclass(answer):
-        own = {name: value for name, value in vars(answer).items() if inspect.isfunction(value)}
+        unwrapped = {name: getattr(value, "__func__", value) for name, value in vars(answer).items()}  # static methods
+        own = {name: value for name, value in unwrapped.items() if inspect.isfunction(value)}
         empty = [name for name, value in own.items() if is_stub(value)]
         if empty and len(empty) == len(own):
             raise NotAttempted
+        if empty and set(own) <= {*empty, "__init__"}:  # the lab may have given the lines of __init__
+            raise NotAttempted(f"The method `{empty[0]}` of your class is still empty.")
         if empty:
             raise Incorrect(f"The method `{empty[0]}` of your class is still empty.", look=f"`def {empty[0]}`")
     elif is_stub(answer):
@@ -230,7 +295,11 @@ def attempted(answer: Any) -> Any:
     return comparable(answer)
 
 
-# What a class of one's own may define to say itself what its objects equal.
+def _attempted_there(answer: Any) -> None:
+    attempted(answer)
+
+
+# What a user's class may define to decide what its objects equal.
 COMPARING = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__sub__", "__rsub__", "__torch_function__")
 LIBRARIES = ("collections", "numpy", "torch", "torchvision", "torchcourse")
 MADE_IN_PYTHON = 1 << 9  # the flag of a class that a `class` statement made (Py_TPFLAGS_HEAPTYPE)
@@ -261,6 +330,8 @@ def call(answer: Any, *args: Any, may_change: bool = False, may_return_none: boo
     Raises NotAttempted for a stub, AnswerRaised when it raises, and Incorrect when it is no function, returns None
     (unless may_return_none), or changed its arguments (unless may_change: then it gets the arguments themselves).
     """
+    if isinstance(answer, Elsewhere):
+        return answer.observe(call, *args, may_change=may_change, may_return_none=may_return_none, **kwargs)
     attempted(answer)
     if not callable(answer):
         raise Incorrect(
@@ -282,16 +353,34 @@ def call(answer: Any, *args: Any, may_change: bool = False, may_return_none: boo
         for before, after in zip((*args, *kwargs.values()), (*given, *named.values()), strict=True):
             if not _equal(before, after):
                 raise Incorrect(
-                    "Your function changed its argument: whoever called it has lost the original values.",
+                    "Your function changed its argument, so the caller has lost the original values.",
                     expected="a new result, the argument left as it was",
                     yours="the argument is different after the call",
                     look="what works in place: methods that end in an underscore (`add_`), `+=`, assignments to slices",
                 )
     if result is ...:
         raise NotAttempted
-    if result is None and not may_return_none:
-        raise Incorrect("Your function returned None.", look="is there a `return` at its end?")
+    if not may_return_none:
+        not_none(result)
     return comparable(result)
+
+
+def not_none(result: Any) -> None:
+    """Raise Incorrect for None: the usual sign of a forgotten `return`."""
+    if result is None:
+        raise Incorrect("Your function returned None.", look="is there a `return` at its end?")
+
+
+def observe(answer: Any, probe: Callable, *args: Any, **kwargs: Any) -> Any:
+    """What `probe(answer, *args, **kwargs)` returns: the way to watch an answer while it works.
+
+    A judge puts into `probe` what has to be close to the answer (counting steps, looking at random generators), and
+    into its own body what the answer is compared with: in grading, the probe runs in the process of the answer and the
+    judge in another one. The probe is a function of a module; it returns plain data.
+    """
+    if isinstance(answer, Elsewhere):
+        return answer.observe(probe, *args, **kwargs)
+    return probe(answer, *args, **kwargs)
 
 
 def mistake(yours: Any, wrong: Any, problem: str, look: str | None = None) -> None:
@@ -395,20 +484,38 @@ def _equal(a: Any, b: Any, close: bool = False) -> bool:
 def evaluate(name: str, answer: Any, seed: int | None = None) -> Result:
     """Judge an answer and return the Result, without showing it. Raises nothing, whatever the answer does.
 
-    seed: of the random inputs; None takes a fresh one, so that no result can be hard-coded.
+    seed: of the random inputs; None takes a fresh one, so that no result can be hard-coded
     """
+    with switches.neutral() as seen:
+        result = _evaluate(name, answer, seed)
+    if seen.left_on and result.correct:  # the mode has seen the comparison, too
+        problem = f"Your answer leaves {seen.left_on[0]} switched on, which may change all that comes after it."
+        look = "a `with` block switches it off again"
+        return dataclasses.replace(result, outcome="incorrect", message=problem, look=look)
+    if seen.changed and result.outcome in ("incorrect", "error"):
+        note = f"The check runs with PyTorch's defaults. Your notebook has changed: {', '.join(seen.changed)}."
+        return dataclasses.replace(result, footer=note)
+    return result
+
+
+def _evaluate(name: str, answer: Any, seed: int | None) -> Result:
     exercise = find(name)
     if exercise is None:
         return Result(name, "unknown", f'There is no exercise "{name}".', look=_nearest(name, EXERCISES))
     inputs = Inputs(int.from_bytes(os.urandom(6), "big") if seed is None else seed)
     try:
-        with _global_state_kept(), _time_limit(exercise.seconds):
+        worked = answer.worked if isinstance(answer, Elsewhere) else time.process_time
+        with _time_limit(exercise.seconds, worked):
             attempted(answer)
             exercise.judge(answer, inputs)
-    except NotAttempted:
-        return Result(name, "not attempted", "Write your answer in the cell above, run it, then run this cell again.")
+    except NotAttempted as stub:
+        what = str(stub) or "Write your answer in the cell above, run it, then run this cell again."
+        return Result(name, "not attempted", what)
+    except NotHere as missing:
+        return Result(name, "not checked", str(missing))
     except Incorrect as wrong:
-        return Result(name, "incorrect", wrong.problem, wrong.expected, wrong.yours, wrong.look)
+        said = (wrong.problem, wrong.expected, wrong.yours, wrong.look)
+        return Result(name, "incorrect", *said, misconception=wrong.misconception)
     except AnswerRaised as raised:
         return _error_result(name, raised.error)
     except TooSlow:
@@ -439,10 +546,15 @@ def check(name: str, answer: Any) -> None:
     result = evaluate(name, answer)
     if name in EXERCISES:
         _latest[name] = result
-        _attempts[name] = _attempts.get(name, 0) + (result.outcome != "not attempted")
+        _attempts[name] = _attempts.get(name, 0) + (not result.outcome.startswith("not "))
     show_result(result)
-    if os.environ.get("NBGRADER_EXECUTION") and result.outcome != "correct":
-        raise AssertionError(result.text)
+    if os.environ.get("NBGRADER_EXECUTION"):
+        if result.outcome != "correct":
+            raise AssertionError(result.text)
+    elif name in EXERCISES:
+        found = standing.Report(name, STATES[result.outcome], result.misconception)
+        standing.keep(found)
+        board.send(found)
 
 
 def hint(name: str) -> None:
@@ -485,37 +597,21 @@ def _nearest(name: str, exercises: dict[str, Exercise]) -> str:
 
 
 @contextlib.contextmanager
-def _global_state_kept() -> Iterator[None]:
-    """Random generators and global switches are afterwards as they were, whatever the answer did."""
-    python, numpy = random.getstate(), np.random.get_state()
-    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
-    strict, warn_only = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-    kind = device.best().type
-    # Of an accelerator only the current device: for all of them fork_rng warns, and Apple's has no state by device.
-    devices = [torch.accelerator.current_device_index()] if kind in ("cuda", "xpu") else []
-    with torch.random.fork_rng(devices, device_type=kind if devices else "cuda"):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
-            torch.set_grad_enabled(grad)
-            torch.set_default_dtype(dtype)
-            torch.use_deterministic_algorithms(strict, warn_only=warn_only)
+def _time_limit(seconds: float, worked: Callable[[], float] = time.process_time) -> Iterator[None]:
+    """Raise TooSlow after some seconds. Needs SIGALRM and the main thread, where notebooks run; elsewhere no limit.
 
-
-@contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise TooSlow after some seconds. Needs SIGALRM and the main thread, where notebooks run; elsewhere no limit."""
+    On a machine that is busy with other programs, an answer gets more: until it has had that many seconds of a
+    processor, or STARVED times as many have passed.
+    """
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    wall, before_it = time.monotonic(), worked()
+
     def stop(signum: int, frame: Any) -> None:
-        raise TooSlow
+        if worked() - before_it >= seconds or time.monotonic() - wall >= STARVED * seconds:
+            raise TooSlow
 
     before = signal.signal(signal.SIGALRM, stop)
     # Again every second: a bare `except:` in the answer may swallow the first alarm.
@@ -558,13 +654,16 @@ def _raised_by_hand(error: BaseException) -> bool:
     return statement == "RAISE_VARARGS" and _own_frames(error)[-1:] == _frames(error)[-1:]
 
 
-def _error_result(name: str, error: BaseException) -> Result:
+def line_of(error: BaseException) -> str | None:
+    """The last line of the student's own code that an error came through, with its number."""
     own = _own_frames(error)
-    line = None
-    if own:
-        source = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip() or own[-1].line
-        line = f"line {own[-1].lineno}: {source}" if source else f"line {own[-1].lineno}"
-    message = f"Your code raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(
-        ": "
-    )
-    return Result(name, "error", message, yours=line, look=None)
+    if not own:
+        return getattr(error, "line_elsewhere", None)  # of an answer in another process
+    source = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip() or own[-1].line
+    return f"line {own[-1].lineno}: {source}" if source else f"line {own[-1].lineno}"
+
+
+def _error_result(name: str, error: BaseException) -> Result:
+    said = str(error).splitlines()[0] if str(error) else ""
+    message = f"Your code raised {type(error).__name__}: {said}".rstrip(": ")
+    return Result(name, "error", message, yours=line_of(error), look=None)

@@ -1,15 +1,28 @@
 """Exercises of chapter 00: a first tensor, a first gradient, and an average digit."""
 
+import math
+
 import numpy as np
 import torch
 
-from torchcourse.checks.engine import AnswerRaised, Incorrect, Inputs, call, chapter, mistake, same
-from torchcourse.checks.show import show
+from torchcourse.checks.engine import Inputs, chapter
+from torchcourse.checks.spec import Spec, says  # noqa: F401 - for the tables
 
 exercise = chapter("00_getting_started")
 
 
-@exercise(
+def _shapes_and_values(new: Inputs) -> list[tuple]:
+    # The integer makes the dtype a question; the digits after the point show what rounds; two signs show `abs`.
+    up, down = (round(new.size(2, 8) + 0.1 + 0.8 * new.rand(1).item(), 5) for _ in range(2))
+    integer = (tuple(new.sizes(2, 3, 7)), -new.size(2, 9))  # never (2, 3), the example in the text
+    return [integer, (tuple(new.sizes(3, 2, 6)), up), ((new.size(2, 6),), -down)]
+
+
+def _in_half_precision(dtype: torch.dtype):
+    return lambda shape, value: torch.full(shape, value, dtype=dtype).float()
+
+
+exercise(
     "first_tensor",
     title="A first tensor",
     minutes=2,
@@ -24,65 +37,228 @@ exercise = chapter("00_getting_started")
         "and which when it is 7.0?",
         "Say which dtype you want: `torch.full(…, …, dtype=torch.float32)`.",
     ),
+    spec=Spec(
+        draw=_shapes_and_values,
+        solution=lambda shape, value: torch.full(shape, value, dtype=torch.float32),
+        rtol=1e-6,
+        mistakes="""
+            = torch.zeros(shape)
+                Every element is 0 instead of {value}.
+            = torch.ones(shape)
+                Every element is 1 instead of {value}.
+            = torch.ones(shape) + value
+                Every element is 1 too large.
+                look: `torch.ones(shape)`: multiply by the value, or start from zeros
+            = torch.full(shape, float(abs(value)))
+            = torch.full(shape, float(-value))
+                The sign is wrong: the value is {value}.
+                look: `abs(…)` or a minus: pass `value` to PyTorch unchanged
+            = torch.full(shape, float(int(value)))
+            = torch.full(shape, float(round(value)))
+            = torch.full(shape, float(value // 1))
+                The value is {value}, and in your tensor the fraction is lost.
+                look: `int(…)`, `round(…)` or an integer dtype on the way: pass `value` to PyTorch unchanged
+            _in_half_precision(torch.float16)
+            _in_half_precision(torch.bfloat16)
+                Your values have lost digits: they went through a dtype with half the precision.
+                look: `float16`, `bfloat16` or `.half()`: use float32 from the start
+            = torch.full(shape[::-1], float(value))
+                The axes of your tensor are in reverse order for shape={shape}.
+            = torch.tensor(shape)
+            = torch.Tensor(shape)
+                Your tensor contains the numbers of the shape: `torch.tensor` takes values, and it took {shape}.
+                look: a function that takes a shape, for example `torch.full`
+            = torch.full(value, shape)
+            = torch.full(value, shape, dtype=torch.float32)
+                `torch.full` takes the shape first, then the value.
+            = torch.full((shape[0], shape[1]), float(value))
+                You use only the first two numbers of shape={shape}.
+                look: pass `shape` on as it is, whatever its length
+                when: says(yours, "out of range") or yours.shape == shape[:2] != shape
+            = torch.full((2, 3), float(value))
+                Your tensor has shape (2, 3), which was only the example; here shape={shape}.
+                look: what you do with the argument `shape`
+                when: yours.shape == (2, 3)
+            = torch.tensor(float(value))
+            = float(value)
+                That is a single number without a shape; shape={shape} is not used.
+                look: `torch.tensor(value)` does not know the shape: use a function that takes the shape first
+                when: isinstance(yours, float | int) or yours.shape == ()
+            = np.full(shape, value, dtype=np.float32)
+                That is a NumPy array, not a tensor.
+                look: `torch.full`
+                when: isinstance(yours, np.ndarray)
+            = torch.full(shape, value, dtype=torch.bool)
+            = torch.full(shape, bool(value))
+                Your tensor holds True and False instead of {value}.
+                look: the argument `dtype=torch.float32`
+                when: yours.dtype == torch.bool
+            = torch.full(shape, value)
+                Your tensor holds integers: PyTorch took the dtype from the integer {value}.
+                look: the argument `dtype=torch.float32`
+                when: isinstance(value, int) and yours.dtype == torch.int64
+            = torch.full(shape, value, dtype=torch.float64)
+            = torch.full(shape, value, dtype=torch.complex64)
+                Your tensor has dtype {yours.dtype}; the exercise asks for float32.
+                look: the argument `dtype=torch.float32`
+                when: yours.shape == expected.shape and yours.dtype != torch.float32
+        """,
+        also_right=[
+            lambda shape, value: torch.ones(*shape) * value,
+            lambda shape, value: torch.empty(shape).fill_(value),
+            lambda shape, value: torch.tensor(float(value)).expand(shape),
+            lambda shape, value: torch.tensor([value] * math.prod(shape), dtype=torch.float32).reshape(shape),
+            lambda shape, value: torch.nn.Parameter(torch.nn.init.constant_(torch.empty(shape), value)),
+            lambda shape, value: torch.from_numpy(np.full(shape, value, dtype=np.float32)),
+        ],
+    ),
 )
-def first_tensor(answer, new: Inputs):
-    for dimensions in (2, 3):
-        shape = tuple(new.sizes(dimensions, 2, 6))
-        value = new.pick([-1, 1]) * new.size(2, 9)  # an integer, so that the dtype is a question; never 0 or 1
-        value = value if dimensions == 2 else value + 0.5  # then a float, so that its fraction may get lost
-        right = torch.full(shape, float(value))
-        yours = call(answer, shape, value)
-        where = f"for shape={shape} and value={value}"
-        if isinstance(yours, np.ndarray):
-            raise Incorrect(
-                f"That is a NumPy array, not a tensor ({where}).", "a torch.Tensor", show(yours), "`torch.full`"
-            )
-        same_size = isinstance(yours, torch.Tensor) and yours.shape == right.shape
-        if same_size and not yours.dtype.is_floating_point and not yours.dtype.is_complex:
-            raise Incorrect(
-                f"Your tensor holds integers: PyTorch took the dtype from the integer {value}.",
-                "torch.float32",
-                str(yours.dtype),
-                "the argument `dtype=torch.float32`",
-            )
-        for other in {0, 1} - {value}:
-            mistake(
-                yours,
-                torch.full(shape, float(other)),
-                f"Shape and dtype are right, but every element is {other} instead of {value}.",
-                "what you do with the argument `value`",
-            )
-        if value != int(value):
-            for cut in (int(value), round(value)):
-                mistake(
-                    yours,
-                    torch.full(shape, float(cut)),
-                    f"The value was {value}, and your elements are {cut}: the fraction is lost.",
-                    "`int(…)` or an integer dtype on the way: give `value` to PyTorch as it came",
-                )
-        if isinstance(yours, torch.Tensor) and tuple(yours.shape) == (2, 3) != shape:
-            raise Incorrect(
-                "Your tensor has shape (2, 3) whatever is asked for: that was only the example.",
-                shape,
-                (2, 3),
-                "what you do with the argument `shape`",
-            )
-        mistake(
-            yours,
-            torch.tensor(float(value)),
-            f"That is a single number without a shape: `torch.tensor(value)` never saw shape={shape}.",
-            "a function that takes the shape first",
-        )
-        mistake(
-            yours,
-            torch.tensor(shape),
-            f"Your tensor holds the numbers of the shape: `torch.tensor` takes values, and took {shape} for them.",
-            "a function that takes a shape, for example `torch.full`",
-        )
-        same(yours, right, f"Your tensor {where}")
 
 
-@exercise(
+NUMBERS = "float", "int"  # what people pass to f instead of a tensor
+
+
+class Cubic:
+    """A polynomial and 1000·x, where autograd takes that last term for a constant.
+
+    So `.grad` is the slope of the polynomial, and a difference quotient, however it is computed, is off by 1000.
+    """
+
+    def __init__(self, a: float, b: float, c: float) -> None:
+        self.a, self.b, self.c = a, b, c
+
+    def __call__(self, x):
+        constant = x.detach() if isinstance(x, torch.Tensor) else x
+        return self.a * x**3 + self.b * x**2 + self.c * x + 1000 * constant
+
+
+def _slope(f, x):
+    return 3 * f.a * x**2 + 2 * f.b * x + f.c
+
+
+def _cubics(new: Inputs) -> list[tuple]:
+    # A float and an integer: people who type `slope(f, 2)` have not thought of dtypes. One goes up, one down.
+    places = round(0.5 + 1.5 * new.rand(1).item(), 3), new.size(1, 3)
+    sign = new.pick([-1, 1])
+    return [(Cubic(*(s * (1 + new.rand(3))).tolist()), x) for x, s in zip(places, (sign, -sign), strict=True)]
+
+
+def _watched(x):
+    return torch.tensor(float(x), requires_grad=True)
+
+
+def _by_backward(f, x):
+    x = _watched(x)
+    f(x).backward()
+    return x.grad.item()
+
+
+def _backward_twice(f, x):
+    x = _watched(x)
+    f(x).backward()
+    f(x).backward()
+    return x.grad.item()
+
+
+def _gradient_of_the_result(f, x):
+    y = f(_watched(x))
+    y.retain_grad()
+    y.backward()
+    return y.grad.item()
+
+
+def _returned_tensor(f, x):
+    x = _watched(x)
+    f(x).backward()
+    return x.grad
+
+
+def _forgot_return(f, x):
+    _by_backward(f, x)
+
+
+def _forgot_backward(f, x):
+    x = _watched(x)
+    f(x)
+    return x.grad.item()
+
+
+def _not_a_leaf(f, x):
+    x = _watched(x) * 1.0
+    f(x).backward()
+    return x.grad.item()
+
+
+def _integer_tensor(f, x):
+    x = torch.tensor(x, requires_grad=True)
+    f(x).backward()
+    return x.grad.item()
+
+
+def _not_watched(f, x):
+    x = torch.tensor(float(x))
+    f(x).backward()
+    return x.grad.item()
+
+
+def _detached(f, x):
+    x = _watched(x)
+    f(x.detach()).backward()
+    return x.grad.item()
+
+
+def _without_grad(f, x):
+    x = _watched(x)
+    with torch.no_grad():
+        y = f(x)
+    return torch.autograd.grad(y, x)[0].item()
+
+
+def _number_into_f(f, x):
+    f(x).backward()
+    return x.grad
+
+
+def _number_that_requires_grad(f, x):
+    x.requires_grad_(True)
+    f(x).backward()
+    return x.grad.item()
+
+
+def _difference(step: float, dtype: torch.dtype | None = None):
+    def quotient(f, x):
+        x = x if dtype is None else torch.tensor(float(x), dtype=dtype)
+        return float((f(x + step) - f(x)) / step)
+
+    return quotient
+
+
+def _vectorized_difference(f, x, step=1e-4):
+    near = f(torch.tensor([x - step, x + step], dtype=torch.float64))
+    return ((near[1] - near[0]) / (2 * step)).item()
+
+
+def _by_func(f, x):
+    return float(torch.func.grad(f)(torch.tensor(float(x))))
+
+
+def _by_grad(f, x):
+    x = torch.tensor(x, dtype=torch.float64).requires_grad_()
+    return torch.autograd.grad(f(x), x, create_graph=True)[0].item()
+
+
+def _one_element(f, x):
+    x = torch.tensor([float(x)], requires_grad=True)
+    f(x).sum().backward()
+    return x.grad[0].item()
+
+
+def _looked_at_the_value_first(f, x):
+    print("value:", f(x))
+    return _by_backward(f, x)
+
+
+exercise(
     "slope",
     title="A slope by autograd",
     minutes=5,
@@ -92,110 +268,138 @@ def first_tensor(answer, new: Inputs):
     "gradients, `backward()` on the result, `.grad` of the input.",
     hints=(
         "Three steps, as in the lecture: make a tensor that PyTorch watches, compute with it, go backward.",
-        "The number must become a float tensor with `requires_grad=True`. After `y.backward()` the slope lies in the "
-        "`.grad` of the tensor you started from, and `.item()` makes a Python number of it.",
+        "The number must become a float tensor with `requires_grad=True`. After `y.backward()`, the slope is in the "
+        "`.grad` of the tensor you started from, and `.item()` turns it into a Python number.",
         "`x = torch.tensor(float(x), requires_grad=True)`, then `f(x).backward()`, then return `x.grad.item()`.",
     ),
+    spec=Spec(
+        draw=_cubics,
+        solution=_slope,
+        rtol=2e-6,
+        atol=0,
+        mistakes="""
+            = f(x)
+                That is the value of f at x = {x}, not its slope there.
+                look: return `.grad` of x, after `.backward()`
+            = 2.0 * x
+                That is the slope of x², whatever f is.
+                look: call f itself, and let PyTorch find its slope
+            = -_slope(f, x)
+            = abs(_slope(f, x))
+                The size of your slope is right, but its sign is wrong.
+                look: `abs`, or a minus sign, on the way to your result
+            _backward_twice
+                That is twice the slope: gradients add up in `.grad`, and you called `backward()` twice.
+                look: call `backward()` once, on a tensor that each call of `slope` creates
+            _gradient_of_the_result
+                That is the slope of y with respect to itself, which is always 1.
+                look: `.grad` of x, the tensor that you passed to f
+            = _slope(f, int(x))
+            = _slope(f, round(x))
+                That is the slope at a whole number near x = {x}.
+                look: `int(x)` or `round(x)`: `float(x)` keeps the fraction
+            = float(int(_slope(f, x)))
+            *(lambda f, x, digits=digits: round(_slope(f, x), digits) for digits in range(4))
+                You rounded the slope.
+                look: `int(…)` or `round(…)`: `.item()` is enough
+            _difference(1e-2)
+            _difference(1e-7)
+            _difference(1e-3, torch.float32)
+            _difference(1e-6, torch.float64)
+            _vectorized_difference
+            = float(np.gradient(f(x + np.array([-1e-3, 0, 1e-3])), 1e-3)[1])
+                You compared values of f at nearby points. This f has a term that autograd takes for a constant, so a
+                difference quotient gives another number.
+                look: autograd needs one point and no step: `.backward()`, then `.grad`
+                when: abs(yours - (expected + 1000)) < 200
+            _returned_tensor
+            = _returned_tensor(f, x).double()
+                You returned a tensor; the exercise asks for a Python number.
+                look: `.item()` takes the number out of a tensor of one element
+                when: isinstance(yours, torch.Tensor) and yours.numel() == 1
+            _forgot_return
+                Your function returned None.
+                look: is there a `return` at its end? And do you read `.grad` after `.backward()`? Before, it is None
+                when: yours is None
+            _integer_tensor
+                x is the integer {x} here, and only floating-point tensors can have gradients.
+                look: `float(x)` before it becomes a tensor
+                when: says(yours, "Only Tensors of floating point")
+            _not_watched, _detached, _without_grad
+                There is no graph to go back through: no gradient leads from your result to x.
+                look: x needs `requires_grad=True` before you call f, and nothing may cut the result off from it:
+                    `detach`, `no_grad`, `.data`, `.item()`
+                when: says(yours, "does not require grad")
+            _number_into_f
+                You called f with a plain Python number, so its result is a plain number, too.
+                look: make a tensor of x first, then call f with that tensor
+                when: says(yours, *(f"'{t}' object has no attribute 'backward'" for t in NUMBERS))
+            _number_that_requires_grad
+                x is the Python number {x}, and only tensors have gradients.
+                look: make a tensor of x first
+                when: says(yours, *(f"'{t}' object has no attribute" for t in NUMBERS))
+            _forgot_backward, _not_a_leaf
+            = float(_forgot_return(f, x))
+                `.grad` was None when you read it.
+                look: has `backward()` run before? And is it the `.grad` of the tensor that you made with
+                    `requires_grad=True`, not of one computed from it?
+                when: says(yours, "'NoneType'")
+        """,
+        also_right=[
+            _by_backward,
+            _by_grad,
+            _by_func,
+            _one_element,
+            _looked_at_the_value_first,
+            lambda f, x: torch.autograd.functional.jacobian(f, torch.tensor(float(x))).item(),
+        ],
+    ),
 )
-def slope(answer, new: Inputs):
-    # A float and an integer: people who type `slope(f, 2)` have not thought of dtypes.
-    # And once up, once down: a sign that is lost on the way shows.
-    up_first = new.pick([-1, 1])
-    for x, sign in ((0.5 + 1.5 * new.rand(1).item(), up_first), (new.size(1, 3), -up_first)):
-        a, b, c = (sign * (1 + new.rand(3))).tolist()
-        places = []  # where the answer asked for the value of f
-
-        def f(x, a=a, b=b, c=c, places=places):
-            places.append(float(torch.as_tensor(x).detach().flatten()[0]))
-            return a * x**3 + b * x**2 + c * x
-
-        right = 3 * a * x**2 + 2 * b * x + c
-        yours = _call_slope(answer, f, x)
-        by_difference = places and max(places) - min(places) > 5e-7  # more than rounding to float32
-        if yours is None:
-            raise Incorrect(
-                "Your function returned None.",
-                "a number",
-                look="is there a `return` at its end? And is `.grad` read after `.backward()`? Before, it is None",
-            )
-        if isinstance(yours, torch.Tensor) and yours.numel() == 1:
-            raise Incorrect(
-                "You returned a tensor, and a Python number was asked for.",
-                "a number such as 6.0",
-                show(yours),
-                "`.item()` takes the number out of a tensor of one element",
-            )
-        mistake(yours, f(x), "That is the value of f at x, not its slope there.", "`.grad` of x, after `.backward()`")
-        mistake(
-            yours,
-            2 * x,
-            "That is the slope of x², whatever f is.",
-            "call f itself, and let PyTorch find its slope",
-        )
-        mistake(yours, -right, "The size is right, but not the sign.", "`abs`, or a minus, on the way to your result")
-        mistake(
-            yours,
-            2 * right,
-            "That is twice the slope: gradients add up in `.grad`, and you went back twice.",
-            "`backward()` once, on a tensor made anew in each call",
-        )
-        number = isinstance(yours, (int, float)) and not isinstance(yours, bool)
-        if number and by_difference:
-            raise Incorrect(
-                "You took values of f at more than one place: that is a difference quotient, near the slope, and how "
-                "near depends on the step you take.",
-                f"{right:.7g}, by autograd",
-                f"{yours:.7g}",
-                "autograd needs one place and no step: `.backward()`, then `.grad`",
-            )
-        if number and yours in {int(right), *(round(right, digits) for digits in range(4))}:
-            raise Incorrect(
-                "You rounded the slope.", f"{right:.7g}", f"{yours:.7g}", "`int(…)` or `round(…)`: `.item()` is enough"
-            )
-        same(yours, right, f"The slope at x = {x:.4g}")
 
 
-def _call_slope(answer, f, x):
-    """The answer's result; what PyTorch says about the usual mistakes is put into the words of the exercise."""
-    try:
-        return call(answer, f, x, may_return_none=True)
-    except AnswerRaised as raised:
-        message = str(raised.error)
-        if "Only Tensors of floating point" in message:
-            raise Incorrect(
-                f"x was the integer {x} here, and only floating-point tensors can have gradients.",
-                f"a float tensor: `torch.tensor({float(x)}, requires_grad=True)`",
-                f"an integer tensor: `torch.tensor({x}, requires_grad=True)`",
-                "`float(x)` before it becomes a tensor",
-            ) from None
-        if "does not require grad" in message:
-            raise Incorrect(
-                "PyTorch did not watch x, so there is nothing to go back through.",
-                "`torch.tensor(…, requires_grad=True)`",
-                look="the line in which x becomes a tensor, before f is called",
-            ) from None
-        if "has no attribute 'backward'" in message and "'Tensor'" not in message:
-            raise Incorrect(
-                "f was called with a plain Python number, so its result is a plain number too.",
-                "f called with a tensor that requires gradients",
-                look="make a tensor of x first, then call f with that tensor",
-            ) from None
-        if message.startswith(f"'{type(x).__name__}' object has no attribute") and "grad" in message:
-            raise Incorrect(
-                f"x is the Python number {x} here, and only tensors have gradients.",
-                f"`torch.tensor({float(x)}, requires_grad=True)`",
-                look="make a tensor of x first",
-            ) from None
-        if message.startswith("'NoneType' object has no attribute"):
-            raise Incorrect(
-                "`.grad` was still None when you read it.",
-                look="has `backward()` run before? And is it the `.grad` of the tensor that you made with "
-                "`requires_grad=True`, not of one computed from it?",
-            ) from None
-        raise
+def _labeled_images(new: Inputs) -> list[tuple]:
+    cases = []
+    # Never 3, the example in the text; once with more than 100 images of the digit, so that all of them count.
+    for digit, n in ((0, new.size(22, 30)), (new.pick([1, 2, 4, 5]), new.size(250, 260))):
+        height, width = new.sizes(2, 5, 9)
+        labels = new.ints(0, 10, (n,))
+        labels[:6] = digit + 1  # so that image number `digit` shows another digit
+        labels[7:10], labels[-3:], labels[12] = digit, digit, 3  # early and late, not only among the first ten
+        labels[100:240] = digit
+        cases.append((new.images(n, 1, height, width), labels, digit))
+    return cases
 
 
-@exercise(
+def _by_loop(images, labels, digit):
+    chosen = [image.double() for image, label in zip(images, labels, strict=True) if label == digit]
+    return sum(chosen) / len(chosen)
+
+
+def _by_weights(images, labels, digit):
+    weights = (labels == digit).float()
+    return torch.einsum("n,nchw->chw", weights, images.float()) / weights.sum()
+
+
+def _chosen(images, labels, digit):
+    return images[labels == digit].float()
+
+
+PARTS = (2, None), (10,), (100,), (-1,), (1, None)  # as in a slice
+
+
+def _first_or_last_ones(yours, expected, images, labels, digit):
+    chosen = _chosen(images, labels, digit)
+    counts = torch.arange(1, len(chosen)).view(-1, 1, 1, 1)
+    means = [part.cumsum(0)[:-1] / counts for part in (chosen, chosen.flip(0))]
+    return any((mean - yours).abs().amax((1, 2, 3)).min() < 0.01 for mean in means)
+
+
+def _sum_in_bytes(images, labels, digit):
+    chosen = images[labels == digit]
+    return chosen.sum(dim=0, dtype=torch.uint8) / len(chosen)
+
+
+exercise(
     "average_digit",
     title="Stretch: the average digit",
     minutes=5,
@@ -205,77 +409,94 @@ def _call_slope(answer, f, x):
     "images and for sixty thousand.",
     hints=(
         "Two steps: keep only the images whose label is the digit, then average over these images, pixel by pixel.",
-        "`labels == digit` is a tensor of True and False, and it may stand in the brackets behind `images`. "
+        "`labels == digit` is a tensor of True and False, and `images[…]` takes it as an index. "
         "Pixels are uint8, and a mean needs floats.",
         "`images[labels == digit].float()`, and then the mean over `dim=0`, the axis that counts the images.",
     ),
+    spec=Spec(
+        draw=_labeled_images,
+        solution=lambda images, labels, digit: images[labels == digit].float().mean(dim=0),
+        dtype=False,
+        mistakes="""
+            = images.float().mean(dim=0)
+                That is the average over all {images.shape[0]} images, whatever digit they show.
+                look: `images[labels == digit]`
+            = _chosen(images[:10], labels[:10], digit).mean(dim=0)
+            *(lambda *given, part=slice(*ends): _chosen(*given)[part].mean(dim=0) for ends in PARTS)
+                You averaged only some of the images of digit {digit}: the label decides, not the position.
+                look: a slice of the images, or a loop that ends early
+                when: _first_or_last_ones
+            = images[digit].float()
+                That is image number {digit}. Its position says nothing about its digit: `labels` does.
+                look: `labels == digit`
+            = images[labels].float().mean(dim=0)
+                You used the labels as positions: `images[labels]` takes the images at positions {labels}.
+                look: `labels == digit`, which is True where an image shows the digit
+            = _chosen(images, labels, 3).mean(dim=0)
+                That is the average of the threes, the example in the text; here digit = {digit}.
+            = images[labels != digit].float().mean(dim=0)
+                That is the average of all images that do not show the digit {digit}.
+                look: `==` and `!=`
+            = _chosen(images, labels, digit).sum(dim=0)
+                That is the sum of the images, not their average.
+                look: `mean(dim=0)`, or divide by the number of selected images
+            = _chosen(images, labels, digit).sum(dim=0) / len(images)
+                You divided by {images.shape[0]}, the number of all images, instead of by the number of images of this
+                digit.
+                look: `mean(dim=0)` of the selected images counts for you
+            = images[labels == digit]
+                These are all the images of the digit {digit}; now average them.
+                look: `mean(dim=0)`
+            = _chosen(images, labels, digit)[0]
+            = _chosen(images, labels, digit)[-1]
+                That is only one of the images of digit {digit}.
+                look: `mean(dim=0)`, not `[0]`
+            = _chosen(images, labels, digit).median(dim=0).values
+            = _chosen(images, labels, digit).amax(dim=0)
+            = _chosen(images, labels, digit).amin(dim=0)
+            = _chosen(images, labels, digit).std(dim=0)
+                That is the median, maximum, minimum or deviation of each pixel; the exercise asks for the mean.
+                look: `mean(dim=0)`
+            = _chosen(images, labels, digit).mean(dim=0) / 255
+                Your values go from 0 to 1; here they should stay between 0 and 255.
+            _sum_in_bytes
+                Your sum started again at 0 whenever it passed 255: uint8 cannot hold more.
+                look: `.float()` before you add, or a float tensor to add to
+            = _chosen(images, labels, digit).mean(dim=0).floor()
+            = _chosen(images, labels, digit).mean(dim=0).round()
+            = _chosen(images, labels, digit).mean(dim=0).to(torch.uint8)
+                The fractions are lost: your average holds integers, or was rounded.
+                look: `//`, `.floor()`, `.round()` or an integer dtype: divide with `/` and keep the floats
+            = _chosen(images, labels, digit).mean(dim=0, keepdim=True)
+                Your result has an axis of size 1 in front: a single image has shape {expected.shape}.
+                look: `keepdim=True`
+            = _chosen(images, labels, digit).mean(dim=0)[0]
+            = _chosen(images, labels, digit).mean(dim=(0, 1))
+                The channel axis is lost: an image has shape {expected.shape}.
+                look: `squeeze`, `[0]`, or a second number in `dim=`
+            = _chosen(images, labels, digit).mean()
+            = _chosen(images, labels, digit).mean(dim=0).mean().item()
+            = _chosen(images, labels, digit).mean(dim=(0, 2, 3))
+                That is a single number: you averaged over the pixels, too.
+                look: `dim=0`, the axis that counts the images, and no other
+                when: isinstance(yours, float | int) or yours.numel() == 1
+            = _chosen(images, labels, digit).mean(dim=1)
+            = _chosen(images, labels, digit).mean(dim=(2, 3))
+                You averaged over the wrong axis: one average image remains, of shape {expected.shape}.
+                look: `dim=0`, the axis that counts the images
+                when: len(yours) == (labels == digit).sum()
+            = images[labels == digit].mean(dim=0)
+                PyTorch does not average uint8 pixels: the mean of integers is rarely an integer.
+                look: `.float()` before `.mean(…)`
+                when: says(yours, "could not infer output dtype")
+        """,
+        also_right=[
+            _by_loop,
+            _by_weights,
+            lambda images, labels, digit: images[torch.where(labels == digit)[0]].mean(0, dtype=torch.float32),
+            lambda images, labels, digit: torch.from_numpy(
+                images.numpy()[labels.numpy() == digit].mean(axis=0)
+            ).float(),
+        ],
+    ),
 )
-def average_digit(answer, new: Inputs):
-    n, height, width = new.size(20, 30), *new.sizes(2, 5, 9)
-    digit = new.pick([0, 1, 2, 4])  # never 3, the example in the text
-    labels = new.ints(0, 10, (n,))
-    labels[5:9], labels[9] = digit, digit + 1  # at least four of the digit; images 0 to 4 are left to chance
-    labels[:5] = digit + 1  # so that image number `digit` shows another one
-    images = new.images(n, 1, height, width)
-    right = images[labels == digit].float().mean(dim=0)
-    try:
-        yours = call(answer, images, labels, digit)
-    except AnswerRaised as raised:
-        if isinstance(raised.error, RuntimeError) and "dtype" in str(raised.error):
-            raise Incorrect(
-                "PyTorch refuses to average uint8 pixels: the mean of integers is no integer.",
-                "float32 pixels when you average",
-                look="`.float()` before `.mean(…)`",
-            ) from None
-        raise
-    everything = images.float()
-    number = yours.numel() == 1 if isinstance(yours, torch.Tensor) else isinstance(yours, (int, float))
-    if number:
-        raise Incorrect(
-            "That is a single number: `mean()` without `dim` averages over images and pixels alike.",
-            f"an image of shape {tuple(right.shape)}",
-            show(yours),
-            "`dim=0`, the axis that counts the images",
-        )
-    mistake(
-        yours,
-        everything.mean(dim=0),
-        f"That is the average over all {n} images: the digits were not told apart.",
-        "`images[labels == digit]`",
-    )
-    mistake(
-        yours,
-        everything[digit],
-        f"That is image number {digit}. The digit stands in the labels, not in the place of the image.",
-        "`labels == digit`",
-    )
-    mistake(
-        yours,
-        right * (labels == digit).sum(),
-        "That is the sum of the images, not their average.",
-        "`mean(dim=0)`, or divide by how many there are",
-    )
-    mistake(
-        yours,
-        right * (labels == digit).sum() / n,
-        f"You divided by {n}, the number of all images, instead of by the number of images of this digit.",
-        "`mean(dim=0)` of the selected images counts for you",
-    )
-    chosen = images[labels == digit]
-    mistake(yours, chosen[0].float(), f"That is only the first image of digit {digit}.", "`mean(dim=0)`, not `[0]`")
-    mistake(yours, right / 255, "Your values go from 0 to 1; here they should stay between 0 and 255.")
-    mistake(
-        yours,
-        chosen.sum(dim=0, dtype=torch.uint8) / len(chosen),
-        "Your sum began again at 0 whenever it passed 255: uint8 cannot hold more.",
-        "`.float()` before you add, or a float tensor to add to",
-    )
-    if isinstance(yours, torch.Tensor) and not yours.dtype.is_floating_point:
-        raise Incorrect(
-            "Your average holds integers: the fractions are lost.",
-            "torch.float32",
-            str(yours.dtype),
-            "`.float()` before you average, and no `//`",
-        )
-    mistake(yours, right.floor(), "The fractions are lost: your average was rounded down.", "`/` instead of `//`")
-    same(yours, right, f"The average of digit {digit}", dtype=False)

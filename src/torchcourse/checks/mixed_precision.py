@@ -4,31 +4,35 @@ All of them run on the CPU, on every machine: autocast and `torch.amp.GradScaler
 few numbers are enough to show what half precision does to them.
 """
 
+import contextlib
 import copy
 import linecache
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchcourse.checks.engine import (
     AnswerRaised,
     Incorrect,
     Inputs,
+    _equal,
     call,
     chapter,
     is_students,
-    mistake,
-    same,
 )
-from torchcourse.checks.training_loop import SLOW_START, number, plain_number, weights
+from torchcourse.checks.probes import SLOW_START, plain_number, weights
+from torchcourse.checks.show import show
+from torchcourse.checks.spec import Asking, Mistake, Raised, Spec, changed, says  # noqa: F401 - for the tables
 
 exercise = chapter("07_mixed_precision")
 HALF = (torch.float16, torch.bfloat16)
@@ -49,96 +53,12 @@ def linear(new: Inputs, inputs: int, outputs: int, size: float = 1.0) -> nn.Line
     return layer
 
 
-class Seen(list):
-    """The dtypes in which the linear layers of a model computed, one for each call, and those of their weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights: list[torch.dtype] = []
-
-
-@contextmanager
-def computed_in(*models: nn.Module) -> Iterator[Seen]:
-    """Watch in which dtypes the linear layers compute."""
-    seen = Seen()
-
-    def write_down(layer: nn.Module, given: Any, out: Tensor) -> None:
-        seen.append(out.dtype)
-        seen.weights.append(layer.weight.dtype)
-
-    layers = [layer for model in models for layer in model.modules() if isinstance(layer, nn.Linear)]
-    hooks = [layer.register_forward_hook(write_down) for layer in layers]
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def kept_float32(seen: Seen, *models: nn.Module) -> None:
-    """Raise Incorrect if the weights themselves were cast, be it for a while."""
-    dtypes = [*seen.weights, *(parameter.dtype for model in models for parameter in model.parameters())]
-    for dtype in dtypes:
-        if dtype != torch.float32:
-            raise Incorrect(
-                f"Your function casts the weights of the model to {short(dtype)}: there a small update is rounded "
-                "away, and whoever passed the model finds it changed.",
-                "weights in float32; autocast casts copies of them where it pays",
-                f"weights in {short(dtype)}",
-                "`model.half()` or `model.to(...)`: autocast replaces it",
-            )
-
-
-def in_dtype(seen: Seen, wanted: torch.dtype) -> None:
-    """Raise Incorrect unless every layer computed in `wanted`, a half precision."""
-    if not seen:
-        raise Incorrect("No image ever went through the model.", look="call the model")
-    wrong = [dtype for dtype in seen if dtype != wanted]
-    if not wrong:
-        return
-    if wrong[0] == torch.bfloat16:
-        raise Incorrect(
-            "The layers compute in bfloat16, which is what autocast takes on a CPU if you do not name a dtype.",
-            f"layers in {short(wanted)}",
-            "layers in bfloat16",
-            "`dtype=` of `torch.autocast`",
-        )
-    if wrong[0] in HALF:
-        raise Incorrect(
-            f"The layers compute in {short(wrong[0])}, whatever dtype was asked for.",
-            f"layers in {short(wanted)}",
-            f"layers in {short(wrong[0])}",
-            "`dtype=` of `torch.autocast`",
-        )
-    if len(wrong) == len(seen):
-        raise Incorrect(
-            "The layers compute in float32: autocast is not there, or it is for another kind of device.",
-            f"layers in {short(wanted)}",
-            f"layers in {short(wrong[0])}",
-            "`with torch.autocast(images.device.type, dtype=...)` around the forward pass",
-        )
-    raise Incorrect(
-        "Some layers compute in float32: too much stands outside autocast, or behind `enabled=False`.",
-        f"all layers in {short(wanted)}",
-        f"{len(wrong)} of {len(seen)} in {short(wrong[0])}",
-        "what stands between switching autocast off and on again",
-    )
-
-
-def short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def lasting(value: Tensor) -> Tensor:
-    return value.detach().clone()
-
-
 class FirstOverflow(TorchDispatchMode):
     """Finds the first operation that makes inf or nan out of finite numbers, and the line of the answer it is in."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: tuple[str, torch.dtype, str] | None = None  # operation, dtype, line
+        self.found: tuple[str, str, str] | None = None  # operation, dtype, line
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = function(*args, **(kwargs or {}))
@@ -146,7 +66,7 @@ class FirstOverflow(TorchDispatchMode):
             finite = all(value.isfinite().all() for value in args if _is_float(value))
             if finite:
                 name = function.overloadpacket.__name__.strip("_")
-                self.found = name, out.dtype, _line_of_the_answer()
+                self.found = name, _names([out.dtype]), _line_of_the_answer()
         return out
 
 
@@ -156,16 +76,16 @@ def _is_float(value: Any) -> bool:
 
 def _line_of_the_answer() -> str:
     frame = sys._getframe(1)
-    while frame is not None and not is_students(frame.f_code.co_filename):
+    while frame is not None and frame.f_code is not call.__code__:
+        if is_students(frame.f_code.co_filename):
+            text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+            return f", line {frame.f_lineno}: `{text}`" if text else f", line {frame.f_lineno}"
         frame = frame.f_back
-    if frame is None:
-        return ""
-    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-    return f"line {frame.f_lineno}: `{text}`" if text else f"line {frame.f_lineno}"
+    return ""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Answers that the lab lends to whoever is not there yet
+# Answers that the lab lends to students who have not solved the exercise yet
 
 
 def borrowed_step(
@@ -204,171 +124,461 @@ def borrowed_rescue(model: nn.Module, batches: list[tuple[Tensor, Tensor]], epoc
 
 def borrowed_choice(table: Table, memory: float) -> torch.dtype:
     """What `choose_dtype` asks for."""
-    full, fits = table[torch.float32], {dtype: row for dtype, row in table.items() if row["mib"] <= memory}
-    pays = [
-        dtype
-        for dtype, row in fits.items()
-        if dtype != torch.float32
-        and row["accuracy"][1] >= full["accuracy"][0]
-        and (row["speed"][0] > full["speed"][1] or torch.float32 not in fits)
-    ]
-    return max(pays, key=lambda dtype: table[dtype]["speed"][0], default=torch.float32)
+    return _chosen(table, memory)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
-    "spacing_of",
-    title="Mind the gap",
-    minutes=5,
-    difficulty=1,
-    points=1,
-    takeaway="eps is the gap at 1. It doubles with every power of two; at 2048 float16 knows only every second number.",
-    hints=(
-        "`torch.finfo(dtype).eps` is the gap after 1. How large is it after 2, after 4, after 1000?",
-        "`torch.nextafter(x, y)` gives the neighbor of x on the side of y, for tensors in their own dtype. Which y "
-        "lies farther from zero than x, whatever its sign?",
-        "`x = torch.tensor(abs(value), dtype=dtype)`, then the distance to `torch.nextafter(x, ...)` with infinity in "
-        "that dtype.",
-    ),
-)
-def spacing_of(answer: Any, new: Inputs) -> None:
+def _values(new: Inputs) -> list[tuple]:
+    cases = []
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        eps = torch.finfo(dtype).eps
-        between = 0.0
+        eps, between = torch.finfo(dtype).eps, 0.0
         while not 0.1 < abs(_rounding(between, dtype)) < 0.4:  # neither a number of the format nor halfway between two
             between = (1.1 + 0.35 * new.rand(1).item()) * 2.0 ** new.size(2, 9)
         power = 2.0 ** new.size(2, 6)
         almost = power * (1 - eps / 8)  # rounds up to the power of two
         below = power * (1 - eps / 2)  # the last number of the format before it
-        for value in (between, 1 / between, power, 1 / power, -between, -power, almost, below):
-            x = torch.tensor(value, dtype=dtype)
-            right = _gap(x, math.copysign(math.inf, value))
-            yours = call(answer, value, dtype)
-            if isinstance(yours, Tensor) and yours.numel() == 1:  # a tensor of one number will do
-                yours = yours.double().item()
-            if isinstance(yours, str) or plain_number(yours) is None:
-                raise Incorrect("Your result is not a number.", "a Python float", yours)
-            yours = plain_number(yours)
-            here = f"`spacing_of({value:.8g}, {dtype})`"
-            if math.isnan(yours):
-                raise Incorrect(f"{here} is nan.", f"{right:g}", "nan", "a logarithm of a negative number?")
-            if near(yours, right):
-                continue
-            info = torch.finfo(dtype)
-
-            def slip(
-                wrong: float,
-                problem: str,
-                look: str | None = None,
-                yours: float = yours,
-                right: float = right,
-                here: str = here,
-            ) -> None:
-                if near(yours, wrong) and not near(wrong, right):
-                    raise Incorrect(problem, f"{right:g} for {here}", f"{yours:g}", look)
-
-            slip(
-                -right,
-                "Your distance is negative. A distance has no sign, also where numbers have one.",
-                "the difference of two negative numbers: `abs`",
-            )
-            if value == below:
-                slip(
-                    right * 2,
-                    f"Your gap is twice too large just below a power of two: in {short(dtype)} a logarithm is rounded, "
-                    "here up to the next whole number.",
-                    "the logarithm in float64, by `math.log2` or `.double()`, or none at all",
-                )
-            slip(
-                info.eps,
-                "This is `torch.finfo(dtype).eps`, the gap between 1 and the next number. Elsewhere the gap is "
-                "another: it doubles with each power of two.",
-                "what is the gap after 2?",
-            )
-            for unrounded in (value, x.double().item()):
-                slip(
-                    info.eps * abs(unrounded),
-                    "You multiplied eps by the value. The gap does not grow with every number: it stays the same from "
-                    "one power of two to the next, and doubles there.",
-                    "`2 ** floor(log2(...))`, or `torch.nextafter`",
-                )
-            slip(info.resolution, "`resolution` is eps as a power of ten, for printing. It is not a gap.")
-            if value == almost:
-                slip(
-                    right / 2,
-                    f"The value is not a number of this format: it is stored as {x.item():g}. Round it first, then ask "
-                    "for its neighbor.",
-                    "`torch.tensor(value, dtype=dtype)` before everything else",
-                )
-            slip(
-                right / 2,
-                "Your neighbor lies on the side of zero. At a power of two the gaps on both sides differ: the one "
-                "towards zero is half as large.",
-                "for a negative number, farther from zero is down" if value < 0 else "the direction of the neighbor",
-            )
-            slip(
-                right * 2,
-                "Your gap is twice too large: is the exponent rounded up somewhere?",
-                "`floor`, also of a logarithm that is negative",
-            )
-            for sign in (1.0, -1.0):
-                beyond = torch.nextafter(x, torch.tensor(sign * math.inf, dtype=dtype)).double().item()
-                slip(
-                    abs(beyond - value),
-                    f"You measured from the value itself, which {short(dtype)} does not have: it is stored as "
-                    f"{x.double().item():.8g}.",
-                    "both ends of the distance are numbers of the format",
-                )
-            for other in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-                if other != dtype:
-                    y = torch.tensor(value, dtype=other)
-                    slip(
-                        _gap(y, math.copysign(math.inf, value)),
-                        f"This is the gap of {short(other)}: the dtype that came in is {short(dtype)}.",
-                        "`torch.tensor(value, dtype=dtype)`",
-                    )
-            for tiny in (info.smallest_normal, info.smallest_normal * info.eps):
-                slip(tiny, "This is the smallest number above zero, not the gap at this value.", "`torch.nextafter`")
-            if yours == 0:
-                raise Incorrect(
-                    "Your distance is zero: the number that you added was rounded away, or the neighbor is the number "
-                    "itself.",
-                    f"{right:g} for {here}",
-                    "0",
-                    "`torch.nextafter` gives the neighbor without guessing",
-                )
-            raise Incorrect(f"{here} is not right.", f"{right:g}", f"{yours:g}", "the neighbor farther from zero")
+        values = between, 1 / between, power, 1 / power, -between, -power, almost, below
+        cases += [(value, dtype) for value in values]
+    return cases
 
 
-def _gap(x: Tensor, towards: float) -> float:
-    """The distance from a number to its neighbor in a direction."""
-    return abs((torch.nextafter(x, torch.tensor(towards, dtype=x.dtype)).double() - x.double()).item())
+def _neighbor(x: Tensor, towards: float) -> Tensor:
+    return torch.nextafter(x, torch.tensor(towards, dtype=x.dtype)).double()
 
 
 def _rounding(value: float, dtype: torch.dtype) -> float:
     """By how much a number is rounded, as a share of the gap."""
     x = torch.tensor(value, dtype=dtype)
-    return (x.double().item() - value) / _gap(x, math.inf)
+    return (x.double().item() - value) / (_neighbor(x, math.inf) - x.double()).item()
 
 
-def near(a: float, b: float) -> bool:
-    """Equal but for a little rounding, at any size."""
-    return math.isclose(a, b, rel_tol=1e-6)
+def _spacing(value, dtype):
+    x = torch.tensor(abs(value), dtype=dtype)
+    return (_neighbor(x, math.inf) - x).item()
+
+
+def _by_exponent(value, dtype):
+    x = torch.tensor(value, dtype=dtype).item()
+    return 2.0 ** (math.frexp(x)[1] - 1) * torch.finfo(dtype).eps
+
+
+def _by_logarithm(value, dtype):
+    x = torch.tensor(value).to(dtype).double().abs()
+    return torch.finfo(dtype).eps * 2 ** x.log2().floor()  # a tensor with one number
+
+
+def _by_bits(value, dtype):
+    whole = torch.int32 if dtype == torch.float32 else torch.int16
+    x = torch.tensor([abs(value)], dtype=dtype)
+    return float((x.view(whole) + 1).view(dtype) - x)
+
+
+def _farther_with_sign(value, dtype):
+    x = torch.tensor(value, dtype=dtype)
+    return abs(torch.nextafter(x, x * 2) - x)
+
+
+def _by_numpy(value, dtype):
+    if dtype == torch.bfloat16:
+        return _by_bits(value, dtype)
+    return np.spacing(torch.tensor(value, dtype=dtype).abs().numpy())
+
+
+def _with_exponent(round_: Callable, rounded: bool = True) -> Callable:
+    """eps times a power of two, whose exponent comes from the logarithm."""
+
+    def wrong(value, dtype):
+        x = torch.tensor(abs(value), dtype=dtype).item() if rounded else abs(value)
+        return 2.0 ** round_(math.log2(x)) * torch.finfo(dtype).eps
+
+    return wrong
+
+
+def _to_neighbor(direction: Callable, of: Callable = lambda x, value: x.double()) -> Callable:
+    """The distance to the neighbor in a direction, which depends on the value."""
+    return lambda value, dtype: (
+        x := torch.tensor(value, dtype=dtype),
+        abs(_neighbor(x, direction(value)) - of(x, value)).item(),
+    )[1]
+
+
+def _farther(value: float) -> float:
+    return math.copysign(math.inf, value)
+
+
+def _logarithm_in_dtype(value, dtype):
+    return (torch.finfo(dtype).eps * 2 ** torch.tensor(abs(value), dtype=dtype).log2().floor()).item()
+
+
+def _added(amount: Callable) -> Callable:
+    def wrong(value, dtype):
+        x = torch.tensor(abs(value), dtype=dtype)
+        return ((x + amount(dtype)) - x).item()
+
+    return wrong
+
+
+exercise(
+    "spacing_of",
+    title="Mind the gap",
+    minutes=5,
+    difficulty=1,
+    points=1,
+    takeaway="eps is the gap at 1. It doubles with every power of two: from 2048 on, float16 has only even numbers.",
+    hints=(
+        "`torch.finfo(dtype).eps` is the gap after 1. How wide is it after 2, after 4, after 1000?",
+        "`torch.nextafter(x, y)` gives the neighbor of x in the direction of y, for tensors in their own dtype. Which "
+        "y is farther from zero than x, whatever its sign?",
+        "`x = torch.tensor(abs(value), dtype=dtype)`, then the distance to `torch.nextafter(x, …)` with infinity in "
+        "that dtype.",
+    ),
+    spec=Spec(
+        draw=_values,
+        solution=_spacing,
+        dtype=False,  # a tensor or NumPy scalar with one number is fine
+        rtol=1e-6,
+        atol=0,
+        by_case=True,
+        look="the distance between the rounded value and its neighbor farther from zero",
+        mistakes=[
+            """
+            = math.copysign(_spacing(value, dtype), value)
+            = -_spacing(value, dtype)
+                Your distance is negative. A distance has no sign, even between negative numbers.
+                look: `abs`
+                when: math.isclose(-yours, expected, rel_tol=1e-6)
+            _logarithm_in_dtype
+                You take the logarithm in {dtype}, where it is rounded: just below a power of two, your gap is twice too
+                wide.
+                look: `math.log2`, `.double()`, or no logarithm at all
+            = torch.finfo(dtype).eps
+                You return `torch.finfo(dtype).eps`, the gap between 1 and the next number. The gap doubles with each
+                power of two.
+                look: how wide is the gap after 2?
+            = _spacing(value, dtype) / 2
+            = torch.finfo(dtype).eps / 2
+                You return the largest rounding error, half a gap.
+            = torch.finfo(dtype).eps * abs(value)
+            = torch.finfo(dtype).eps * torch.tensor(abs(value), dtype=dtype).item()
+                You multiplied eps by the value. The gap stays the same from one power of two to the next, and doubles
+                there.
+                look: `2 ** floor(log2(…))`, or `torch.nextafter`
+            = torch.finfo(dtype).resolution
+                `resolution` is eps as a power of ten, for printing. It is not a gap.
+            _with_exponent(math.floor, rounded=False)
+                The format does not have every value: {value!r} is rounded when it is stored. Round it first, then ask
+                for its neighbor.
+                look: `torch.tensor(value, dtype=dtype)` before everything else
+            _to_neighbor(lambda value: 0.0)
+                Your neighbor is on the side of zero. At a power of two, the gap on that side is half as wide.
+                look: the direction of the neighbor
+            _to_neighbor(lambda value: math.inf)
+                Your neighbor is always the next larger number. For a negative number, farther from zero is down.
+                look: the direction of the neighbor
+            _to_neighbor(lambda value: -math.inf)
+                Your neighbor is always the next smaller number. For a positive number, farther from zero is up.
+                look: the direction of the neighbor
+            = (x := torch.tensor(abs(value), dtype=dtype), (x * (1 + torch.finfo(dtype).eps) - x).item())[1]
+                You multiply by 1 + eps and look how far the number moves. In the upper half between two powers of two,
+                it moves by two gaps.
+                look: `torch.nextafter` finds the neighbor without guessing
+            = max(_spacing(value, dtype), torch.finfo(dtype).eps)
+                Your gap is never smaller than eps. Below 1, the gap halves with each power of two.
+                look: the exponent, which is negative there
+            = _spacing(value, dtype) / (2 if dtype == torch.bfloat16 else 1)
+            = _spacing(value, dtype) * (2 if dtype == torch.bfloat16 else 1)
+                Your gap is right for float32 and float16, but not for bfloat16, which keeps 7 bits after the point.
+                look: `torch.finfo(dtype).eps` knows the bits
+            = abs(torch.tensor(value, dtype=dtype).item() - value)
+                You return by how much {value:.8g} is rounded. The gap is the distance between two numbers of the
+                format.
+                look: `torch.nextafter`
+            _with_exponent(math.ceil)
+            _with_exponent(math.ceil, rounded=False)
+            _with_exponent(round)
+            _with_exponent(lambda x: math.floor(x) + 1)
+            _with_exponent(lambda x: math.floor(x) + 1, rounded=False)
+            _with_exponent(int)
+            _with_exponent(int, rounded=False)
+                Your gap is twice too wide for some numbers: the exponent is rounded up.
+                look: the exponent of the power of two at or below the number: `floor`, which also rounds negative
+                    logarithms down
+            _to_neighbor(_farther, of=lambda x, value: value)
+            _to_neighbor(lambda value: math.inf, of=lambda x, value: value)
+                You measured from the value itself, which {dtype} does not have: both ends of the distance are numbers
+                of the format.
+                look: `torch.tensor(value, dtype=dtype)`
+            """,
+            *(
+                Mistake(
+                    f"You return the gap of {name}, whatever dtype comes in.",
+                    lambda value, dtype, name=name: _spacing(value, getattr(torch, name)),
+                    look="`torch.tensor(value, dtype=dtype)`",
+                )
+                for name in ("float64", "float32", "float16", "bfloat16")
+            ),
+            """
+            = torch.finfo(dtype).tiny
+            = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
+                You return the smallest number above zero, not the gap at this value.
+                look: `torch.nextafter`
+            = _neighbor(torch.tensor(value, dtype=dtype), _farther(value)).item()
+            = _neighbor(torch.tensor(abs(value), dtype=dtype), math.inf).item()
+            = torch.tensor(value, dtype=dtype).item() + _spacing(value, dtype)
+                You return the neighbor itself, not the distance to it.
+            = _to_neighbor(_farther)(value, dtype) + _to_neighbor(lambda value: 0.0)(value, dtype)
+                You return the distance between the two neighbors of the number: only the one farther from zero counts.
+            = _spacing(value, dtype) / abs(value)
+            = _spacing(value, dtype) / torch.tensor(abs(value), dtype=dtype).item()
+                You return the gap as a share of the value. Return the gap itself.
+            _to_neighbor(lambda value: value, of=lambda x, value: _neighbor(x, value))
+            _added(lambda dtype: 1e-30)
+                Your distance is zero: either what you added was rounded away, or the neighbor is the number itself.
+                look: `torch.nextafter` finds the neighbor without guessing
+                when: yours == 0
+            _added(lambda dtype: torch.finfo(dtype).eps)
+            _added(lambda dtype: torch.finfo(dtype).tiny)
+                You add a small number and check how far the sum moved. Where the gap is wider, what you add is rounded
+                away.
+                look: `torch.nextafter` finds the neighbor without guessing
+            = torch.finfo(dtype).eps * 2 ** torch.tensor(value, dtype=dtype).double().log2().floor()
+                You take the logarithm of a negative number: for {value:.8g} your result is nan.
+                look: `abs`
+                when: math.isnan(yours)
+            = torch.finfo(dtype).eps * 2 ** math.floor(math.log2(torch.tensor(value, dtype=dtype).item()))
+                You take the logarithm of a negative number, {value:.8g}.
+                look: `abs`
+                when: says(yours, "math domain error", "expected a positive input")
+            """,
+        ],
+        also_right=[_by_exponent, _by_logarithm, _by_bits, _farther_with_sign, _by_numpy],
+    ),
+)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+class Calls(contextlib.ExitStack):
+    """What happens to a model while this is open, in order, and in which dtypes its linear layers compute."""
+
+    def __init__(self, model: nn.Module, scaler: torch.amp.GradScaler | None = None) -> None:
+        super().__init__()
+        self.model, self.scaler = model, scaler
+        self.order: list[str] = []
+        self.layers: list[torch.dtype] = []
+        self.weights: list[torch.dtype] = []
+        self.scaled: list[torch.dtype] = []
+        self.gradients: list[Tensor] = []  # that the steps use, all parameters in one row
+        self.rates: list[float] = []  # learning rates of these steps
+        self.optimizer = "SGD"
+        self.through = False  # a scaled loss
+        self.inside = False  # `scaler.step`, which calls other methods itself
+
+    def __enter__(self) -> "Calls":
+        super().__enter__()
+        scaler = torch.amp.GradScaler
+        for owner, name in (
+            *((nn.utils, name) for name in ("clip_grad_norm_", "clip_grad_value_")),
+            *((owner, "zero_grad") for owner in (nn.Module, torch.optim.Optimizer)),
+            *((scaler, name) for name in ("scale", "unscale_", "step", "update")),
+        ):
+            self.enter_context(mock.patch.object(owner, name, self.noting(getattr(owner, name), name, owner is scaler)))
+        hooks = [register_optimizer_step_pre_hook(self.step)]
+        for layer in self.model.modules():
+            if isinstance(layer, nn.Linear):
+                # A function, not a method: a copy of the model copies its hooks, but not this object.
+                hooks.append(layer.register_forward_hook(lambda *args: self.forward(*args)))
+        first, arrived = next(self.model.parameters()), []
+
+        def arrive(gradient: Tensor) -> None:  # also for torch.autograd.grad, which adds to nothing
+            arrived.append(gradient.clone())
+            off = self.scaler is not None and not self.scaler.is_enabled()
+            self.note("backward" if self.through or off else UNSCALED)
+
+        def compare(p: Tensor) -> None:
+            if arrived and not torch.allclose(p.grad, arrived.pop().to(p.grad.dtype), equal_nan=True):
+                self.order[-1] = ADDED
+
+        hooks += first.register_hook(arrive), first.register_post_accumulate_grad_hook(compare)
+        for hook in hooks:
+            self.callback(hook.remove)
+        return self
+
+    def note(self, word: str) -> None:
+        if not self.inside:
+            self.order.append(word)
+
+    def noting(self, function: Callable, name: str, of_scaler: bool) -> Callable:
+        """The function, which also notes that it was called."""
+
+        def noting(*args: Any, **options: Any) -> Any:
+            ours = self.scaler is None or not of_scaler or args[0] is self.scaler
+            self.note(("" if ours else OTHER) + ("scaler.step" if name == "step" else name))
+            if name == "scale" and isinstance(args[1], Tensor):
+                self.scaled.append(args[1].dtype)
+            self.inside, before = self.inside or name == "step", self.inside
+            try:
+                result = function(*args, **options)
+            finally:
+                self.inside = before
+            if name == "scale" and isinstance(result, Tensor) and result.requires_grad:
+                result.register_hook(lambda gradient: setattr(self, "through", True))
+            return result
+
+        return noting
+
+    def forward(self, layer: nn.Module, given: Any, out: Tensor) -> None:
+        self.layers.append(out.dtype)
+        self.weights.append(layer.weight.dtype)
+
+    def step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.note("optimizer.step")
+        self.rates.append(optimizer.param_groups[0]["lr"])
+        self.optimizer = type(optimizer).__name__
+        if all(p.grad is not None for p in self.model.parameters()):
+            self.gradients.append(torch.cat([p.grad.detach().flatten().float() for p in self.model.parameters()]))
+
+    def call(self, answer: Callable, *args: Any) -> Any:
+        """Call the answer, with copies of the data; an error that a scaler raises says what happened before."""
+        given = [copy.deepcopy(value) if isinstance(value, list | Tensor) else value for value in args]
+        try:
+            result = call(answer, *given, may_change=True, may_return_none=True)
+        except AnswerRaised as raised:
+            if isinstance(raised.error, RuntimeError | AssertionError | ValueError) and self.order:
+                text = str(raised.error).partition("\n")[0]
+                raised.error.args = (f"{text} {HAPPENED}{' → '.join(self.order[-12:])}",)
+                raise AnswerRaised(raised.error) from raised.error
+            raise
+        if any(isinstance(a, list | Tensor) and not _equal(a, b) for a, b in zip(args, given, strict=True)):
+            raise Incorrect(
+                "Your function changes the data that it gets. The caller needs it as it was, for the next epoch at "
+                "the latest.",
+                look="methods that end in an underscore (`clamp_`), `+=`, assignments to elements",
+            )
+        return result
+
+
+BACKWARDS = ADDED, UNSCALED, _ = "backward onto old gradients", "backward without scale", "backward"
+OTHER, HAPPENED = "another scaler's ", "What happened: "
+
+
+def _names(dtypes: Iterable[torch.dtype]) -> str:
+    return ", ".join(sorted({str(dtype).removeprefix("torch.") for dtype in dtypes})) or "none"
+
+
+def _order(yours: Any) -> list[str]:
+    """The calls of the first step, or those before an error."""
+    if isinstance(yours, Raised) and HAPPENED not in yours.message:
+        raise ValueError("an error of another kind")
+    text = yours.message.rpartition(HAPPENED)[2] if isinstance(yours, Raised) else yours["happened"]
+    return text.split(" → ")
+
+
+def _first(order: list[str], *names: str) -> int:
+    """Where the first of these calls is; the end if there is none."""
+    return min((order.index(name) for name in names if name in order), default=len(order))
+
+
+def _cleared_late(order: list[str]) -> bool:
+    """Tell whether gradients are cleared between the backward pass and the step."""
+    return "zero_grad" in order[_first(order, *BACKWARDS) : _first(order, "scaler.step", "optimizer.step")]
+
+
+def _features(new: Inputs) -> list[tuple]:
+    """Three of them: within one percent, two wrong losses may be equal by chance."""
+    return [_network_and_images(new) for _ in range(3)]
+
+
+def _network_and_images(new: Inputs) -> tuple:
+    pixels, width, classes, count = new.size(6, 12), new.size(10, 16), new.size(4, 8), new.size(9, 14)
+    encoder = nn.Sequential(nn.Flatten(), linear(new, pixels, width, size=700.0))
+    nn.init.zeros_(encoder[1].bias)
+    images = new.randn(count, 1, 1, pixels)
+    images[::2] *= 5e-5  # dark ones: features that are made smaller in float16 have squares that become zero
+    return encoder, linear(new, width, classes, size=2.0), images, new.ints(0, classes, (count,))
+
+
+def _safe_loss(encoder, head, images, labels):
+    with torch.autocast(images.device.type, dtype=torch.float16):
+        features = encoder(images)
+        power = features.float().square().mean(dim=1, keepdim=True)
+        logits = head(features / power.sqrt())
+    logits = logits.float()
+    return F.cross_entropy(logits, labels) + 0.01 * logits.logsumexp(dim=1).square().mean()
+
+
+def _watched_loss(answer: Callable, encoder: nn.Module, head: nn.Module, images: Tensor, labels: Tensor) -> dict:
+    both = nn.ModuleList(copy.deepcopy((encoder, head)))
+    watch = FirstOverflow()
+    with Calls(both) as calls, watch:
+        loss: Any = None
+        try:
+            loss = call(answer, *both, images.clone(), labels.clone(), may_change=True)
+        except AnswerRaised:
+            if {*calls.weights} <= {torch.float32}:
+                raise  # if the weights are cast, that says more
+    tensor = isinstance(loss, Tensor)
+    seen = {
+        "The dtype of the weights": _names([*calls.weights, *(p.dtype for p in both.parameters())]),
+        "What you return": f"a tensor of shape {tuple(loss.shape)}" if tensor else show(loss),
+        "The dtype of the layers": _names(calls.layers),
+        "What overflows": watch.found[0] if watch.found else "nothing",
+        "Encoder and head are called": len(calls.layers) > 1,
+        "The loss has a graph": tensor and loss.requires_grad,
+        "The dtype of the loss": _names([loss.dtype] if tensor else []),
+        "The loss": loss.detach().float() if tensor else math.nan,
+        "in": watch.found[1] if watch.found else "",
+        "line": watch.found[2] if watch.found else "",
+        "gradients": [],
+    }
+    if tensor and loss.requires_grad and loss.numel() == 1:
+        (loss * 1024).backward()  # scaled, so that nothing underflows
+        none = torch.tensor([math.nan])
+        for model in both:
+            gradients = [none if p.grad is None else p.grad.flatten().float() / 1024 for p in model.parameters()]
+            seen["gradients"].append(torch.cat(gradients))
+    return seen
+
+
+def _measure_loss(ask: Asking, *inputs: Any) -> dict[str, Any]:
+    seen = ask.observe(_watched_loss, *inputs)
+    wanted = _watched_loss(_loss_in_float32, *inputs)["gradients"]
+    pairs = zip(seen["gradients"], wanted, strict=False)
+    near = [a.shape == b.shape and bool((a - b).norm() <= 0.05 * b.norm()) for a, b in pairs]
+    return seen | {"The gradient is that of float32": near == [True, True]}
+
+
+AUTOCAST_16 = "torch.autocast(images.device.type, dtype=torch.float16)"
+NO_AUTOCAST = (AUTOCAST_16, "torch.enable_grad()")
+_loss_in_float32 = changed(_safe_loss, NO_AUTOCAST)
+ENCODE, POWER = "features = encoder(images)", "power = features.float().square().mean(dim=1, keepdim=True)"
+HEAD, LOGITS = "logits = head(features / power.sqrt())", "    logits = logits.float()\n"
+
+
+def _loss_but(*places: tuple[str, str]) -> Callable:
+    return changed(_safe_loss, *places)
+
+
+def _with_power(*expressions: str) -> list[Callable]:
+    return [_loss_but((POWER, f"power = ({each}).mean(dim=1, keepdim=True)")) for each in expressions]
+
+
+def _off(expression: str) -> str:
+    """The power, with autocast off."""
+    return f"with torch.autocast('cpu', enabled=False):\n            power = {expression}.mean(1, keepdim=True)"
+
+
+exercise(
     "safe_loss",
     seconds=SLOW_START,
     title="One operation too many",
     minutes=8,
     difficulty=2,
     points=2,
-    takeaway="Autocast knows many operations that need float32, not all: for squares, sums and means look yourself.",
+    takeaway="Autocast knows many operations that need float32, but not all: check squares, sums, and means yourself.",
     hints=(
         "Which of the intermediate results can pass 65504, the largest number of float16? Print their `.max()`, line "
         "by line.",
@@ -376,567 +586,573 @@ def near(a: float, b: float) -> bool:
         "too large.",
         "In the line of `power`, write `features.float()` where `features` stood; leave all other lines alone.",
     ),
+    spec=Spec(
+        draw=_features,
+        measure=_measure_loss,
+        solution=_safe_loss,
+        by_case=True,
+        rtol=1e-2,
+        mistakes=r"""
+            power = features.float().square().mean(dim=1, keepdim=True)
+                    → power = (features.double().square()).mean(dim=1, keepdim=True)
+                A float64 tensor meets float16 weights: autocast casts float32 and half precision, but leaves float64
+                alone.
+                look: `.float()` instead of `.double()`
+                when: says(yours, "Double")
+            features = encoder(images) → features = encoder.half()(images)
+            features = encoder(images) → head.half(); features = encoder.half()(images.half())
+                    && torch.autocast(images.device.type, dtype=torch.float16) → torch.enable_grad()
+                You cast the weights of the model: a small update is rounded away there, and the caller finds the model
+                changed. Leave them in float32, and let autocast cast copies where that pays off.
+                look: `model.half()` or `model.to(…)`: autocast replaces it
+                when: yours["The dtype of the weights"] != "float32"
+            labels) + → labels).item() + && .square().mean() → .square().mean().item()
+            F.cross → logits.sum(1) + F.cross
+                Your loss should be one number in a tensor; you return {yours[What you return]}.
+                when: yours["What you return"] != expected["What you return"]
+            dtype=torch.float16 → dtype=torch.bfloat16
+            , dtype=torch.float16 →
+                The layers compute in bfloat16. It would not overflow, but it has fewer digits, and many GPUs lack it:
+                the task here is float16.
+                look: `dtype=torch.float16` of `torch.autocast`; the default on a CPU is bfloat16
+                when: "bfloat16" in yours["The dtype of the layers"]
+            features = encoder(images) → features = encoder(images) / 512
+                    && power = features.float().square().mean(dim=1, keepdim=True)
+                    → power = features.square().mean(dim=1, keepdim=True)
+                You divide by zero: in {yours[in]}, the squares of small features are rounded to zero.
+                look: compute squares in float32, which has room for large and small ones{yours[line]}
+                when: yours["What overflows"] == "div" and yours["in"] != "float32"
+            power = features.float().square().mean(dim=1, keepdim=True)
+                    → power = (features * features).mean(dim=1, keepdim=True)
+                    || power = (features.square()).mean(dim=1, keepdim=True)
+                    || power = ((features * features).float()).mean(dim=1, keepdim=True)
+                    || power = (features * features).mean(dim=1, keepdim=True, dtype=torch.float32)
+                    || with torch.autocast('cpu', enabled=False):\n            power = (features * features).mean(1,
+                    keepdim=True)
+                An operation overflows: `{yours[What overflows]}` in {yours[in]} turns finite numbers into inf. A cast
+                after it comes too late, and switching autocast off casts nothing by itself.
+                look: the input of that operation: cast it{yours[line]}
+                when: yours["What overflows"] != "nothing" and yours["in"] != "float32"
+            torch.autocast(images.device.type, dtype=torch.float16) → torch.enable_grad()
+            images.device.type → 'cuda'
+                The layers compute in float32: autocast is not there, or it is for another kind of device.
+                look: `with {AUTOCAST_16}` around the forward pass
+                when: yours["The dtype of the layers"] == "float32"
+            features = encoder(images) → with torch.autocast('cpu', enabled=False): features = encoder(images)
+            logits = head(features / power.sqrt())
+                    → with torch.autocast('cpu', enabled=False): logits = head(features / power.sqrt())
+                    && features = encoder(images) → features = encoder(images).float()
+                Some layers compute in float32: too much is outside autocast, or under `enabled=False`.
+                look: what is between switching autocast off and on again
+                when: yours["The dtype of the layers"] == "float16, float32"
+            logits = head(features / power.sqrt()) → logits = features / power.sqrt()
+                Encoder and head are both needed: the features go through the head.
+                when: not yours["Encoder and head are called"]
+            with torch.autocast(images.device.type, dtype=torch.float16)
+                    → with torch.no_grad(), torch.autocast(images.device.type, dtype=torch.float16)
+            logits = logits.float() → logits = logits.detach().float()
+                Your loss has no graph: no `backward()` can start from it.
+                look: `no_grad`, `detach`, `.item()`
+                when: not yours["The loss has a graph"]
+            logits = logits.float() → pass
+                Your loss is in half precision: you compute the cross-entropy outside autocast.
+                look: the loss belongs inside the `with` block, where autocast computes it in float32
+                when: yours["The dtype of the loss"] == "float16"
+            logits.float() → logits.double()
+                Your loss is float64, and should be float32.
+                look: `.float()` instead of `.double()`
+                when: yours["The dtype of the loss"] == "float64"
+            + 0.01 * logits.logsumexp(dim=1).square().mean() →
+                The penalty is missing in your loss.
+                look: the last two lines of `unsafe_loss`
+            0.01 *  →
+                You add the penalty in full. `unsafe_loss` adds a hundredth of it.
+            power = features.float().square().mean(dim=1, keepdim=True)
+                    → power = features.float().square().mean(dim=0, keepdim=True)
+                You take the mean over the images. Each image has its own root mean square, over its features.
+                look: `dim=1`
+            power = features.float().square().mean(dim=1, keepdim=True)
+                    → power = features.float().square().sum(dim=1, keepdim=True)
+                You divide by the sum of the squares, or by its root. The root *mean* square needs the mean.
+                look: `.mean(dim=1, keepdim=True)`; the norm is larger by the root of the number of features
+            logits = head(features / power.sqrt()) → logits = head(features / power)
+                You divide by the mean of the squares. The root is missing.
+                look: `power.sqrt()`
+            features = encoder(images) → features = encoder(images).clamp(-250, 250)
+            power = features.float().square().mean(dim=1, keepdim=True)
+                    → power = features.float().square().mean(dim=1, keepdim=True).clamp(max=65504)
+                    || power = features.float().square().mean(dim=1, keepdim=True) + 1
+                Your loss is {yours[The loss]:.4g}; `unsafe_loss` in float32 gives {expected[The loss]:.4g}. Nothing
+                overflows, so one of your lines computes something else.
+                look: compare your lines with those of `unsafe_loss`: only casts may be new. `clamp`, `nan_to_num` and
+                    an eps change the result
+                when: not abs(yours["The loss"] / expected["The loss"] - 1) < 0.01
+            power = features.float().square().mean(dim=1, keepdim=True)
+                    → power = features.detach().float().square().mean(dim=1, keepdim=True)
+                The loss is right, but its gradient is not that of the loss in float32: something clips numbers or cuts
+                the graph.
+                look: `detach` and `no_grad` cut the graph, `clamp` clips numbers; `.float()` does neither
+                when: not yours["The gradient is that of float32"]
+        """,
+        also_right=[
+            *_with_power("features.float() * features.float()", "features.double().square().float()"),
+            _loss_but((POWER, _off("features.float().square()"))),
+            _loss_but((ENCODE, f"{ENCODE}.float()"), (POWER, POWER.replace(".float()", ""))),
+            _loss_but(
+                (POWER, "power = torch.linalg.vector_norm(features, dim=1, keepdim=True, dtype=torch.float32) ** 2"),
+                (HEAD, "logits = head(features / (power / features.shape[1]).sqrt())"),
+            ),
+            _loss_but((LOGITS, ""), ("    return", "        return")),
+        ],
+    ),
 )
-def safe_loss(answer: Any, new: Inputs) -> None:
-    pixels, width, classes = new.size(6, 12), new.size(10, 16), new.size(4, 8)
-    count = new.size(9, 14)
-    encoder = nn.Sequential(nn.Flatten(), linear(new, pixels, width, size=700.0))
-    head = linear(new, width, classes, size=2.0)
-    images, labels = new.randn(count, 1, 1, pixels), new.ints(0, classes, (count,))
-
-    def forward(encoder: nn.Module, head: nn.Module, change: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
-        """The same loss in float32."""
-        features = change(encoder(images))
-        power = (features * features).mean(dim=1, keepdim=True)
-        logits = head(features / power.sqrt())
-        return F.cross_entropy(logits, labels) + 0.01 * logits.logsumexp(dim=1).square().mean()
-
-    reference = copy.deepcopy((encoder, head))
-    expected = forward(*reference)
-    expected.backward()
-
-    watch = FirstOverflow()
-    with computed_in(encoder, head) as seen, watch:
-        try:
-            yours = call(answer, encoder, head, images.clone(), labels.clone(), may_change=True)
-        except AnswerRaised as raised:
-            if "Double" in str(raised.error):
-                raise Incorrect(
-                    "A tensor of float64 met float16 weights: autocast casts float32 and half precision, and leaves "
-                    "float64 alone.",
-                    "the one operation in float32",
-                    f"{raised.error}",
-                    "`.float()` instead of `.double()`",
-                ) from None
-            kept_float32(seen, encoder, head)
-            raise
-    kept_float32(seen, encoder, head)
-    if not isinstance(yours, Tensor):
-        raise Incorrect("Your loss is not a tensor: nobody could train with it.", "a tensor with a graph", yours)
-    if torch.bfloat16 in seen:
-        raise Incorrect(
-            "The layers compute in bfloat16. It would not overflow, but it has fewer digits, and many GPUs lack it: "
-            "the task here is float16.",
-            "layers in float16",
-            "layers in bfloat16",
-            "`dtype=` of `torch.autocast`",
-        )
-    if yours.numel() != 1:
-        raise Incorrect("Your loss is not one number.", "a tensor without axes", tuple(yours.shape))
-    if watch.found and watch.found[1] in HALF:
-        operation, dtype, line = watch.found
-        raise Incorrect(
-            f"An operation overflows: `{operation}` in {short(dtype)} makes inf of finite numbers. A cast behind it "
-            "comes too late, and switching autocast off casts nothing by itself.",
-            "the input of that operation in float32",
-            f"its input is still {short(dtype)}",
-            line,
-        )
-    in_dtype(seen, torch.float16)
-    if len(seen) < 2:
-        raise Incorrect("Encoder and head are both needed, once each.", "2 layers called", f"{len(seen)}")
-    if not yours.requires_grad:
-        raise Incorrect("Your loss has no graph: nobody could train with it.", look="`no_grad`, `detach`, `.item()`")
-    value = yours.item()
-    if not math.isfinite(value):
-        raise Incorrect("Your loss is not finite.", f"{expected.item():.4f}", f"{value}", "print what comes before it")
-    if yours.dtype == torch.float64:
-        raise Incorrect("Your loss is float64.", "torch.float32", str(yours.dtype), "`.float()` instead of `.double()`")
-    if yours.dtype != torch.float32:
-        raise Incorrect(
-            "Your loss is in half precision: the cross-entropy has left autocast.",
-            "torch.float32",
-            str(yours.dtype),
-            "the loss belongs inside the `with` block, where autocast computes it in float32",
-        )
-    if abs(value - expected.item()) > 0.01 * abs(expected.item()):
-        raise Incorrect(
-            "Your loss is finite, but it is another loss: something cuts the numbers off, or a line was lost.",
-            f"{expected.item():.4f} as in float32",
-            f"{value:.4f}",
-            "clamping, `nan_to_num`, or leaving lines out changes the model; casting does not",
-        )
-    (yours * 1024).backward()  # scaled, so that nothing underflows
-    for mine, theirs in zip((encoder, head), reference, strict=True):
-        for p in mine.parameters():
-            if p.grad is None or not p.grad.isfinite().all():
-                raise Incorrect(
-                    "The loss is right, but its gradients are not: none, or not finite.",
-                    "a finite gradient for every weight",
-                    "none" if p.grad is None else "inf or nan",
-                    "`detach` and `no_grad` cut the graph; `.float()` does not",
-                )
-        got = torch.cat([p.grad.flatten() for p in mine.parameters()]) / 1024
-        wanted = torch.cat([p.grad.flatten() for p in theirs.parameters()])
-        if (got - wanted).norm() > 0.05 * wanted.norm():
-            raise Incorrect(
-                "The loss is near, but its gradient is not that of the float32 forward: numbers are cut off, or the "
-                "graph is.",
-                f"gradient of length {wanted.norm():.4g}",
-                f"length {got.norm():.4g}",
-                "`detach` and `no_grad` cut the graph, `clamp` the numbers; `.float()` cuts nothing",
-            )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-class Log:
-    """What happened in one step, in order, and the gradients that the optimizer met."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.gradients: list[Tensor] = []
-        self.scaled: list[Tensor] = []
-
-
-class LoggedSGD(torch.optim.SGD):
-    """SGD that writes down zero_grad, backward (or "summed": added to old gradients) and whose step it was."""
-
-    def __init__(self, model: nn.Module, lr: float) -> None:
-        super().__init__(model.parameters(), lr=lr)
-        self.log, self.by_scaler = Log(), False
-        first, arrived = next(model.parameters()), []
-
-        def arrive(gradient: Tensor) -> None:  # also for torch.autograd.grad, which adds to nothing
-            self.log.events.append("backward")
-            arrived.append(gradient.clone())
-
-        def compare(p: Tensor) -> None:
-            if not torch.allclose(p.grad, arrived.pop().to(p.grad.dtype), equal_nan=True):
-                self.log.events[-1] = "summed"
-
-        first.register_hook(arrive)
-        first.register_post_accumulate_grad_hook(compare)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.log.events.append("zero_grad")
-        super().zero_grad(set_to_none)
-
-    def step(self, closure: Any = None) -> Any:
-        frame = sys._getframe(1)
-        while frame is not None and not frame.f_code.co_filename.endswith("grad_scaler.py"):
-            frame = frame.f_back
-        self.log.events.append("step" if self.by_scaler else "strange step" if frame else "bare step")
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        if all(p.grad is not None for p in parameters):
-            self.log.gradients.append(torch.cat([p.grad.detach().flatten().float() for p in parameters]))
-        return super().step(closure)
+def _batches(new: Inputs) -> list[tuple]:
+    """float16 with a scaler, where clipping matters; and bfloat16 without one, where it doesn't, and does."""
+    pixels, classes = new.size(5, 9), new.size(3, 6)
+    model = nn.Sequential(nn.Flatten(), linear(new, pixels, 10, 1.5), nn.ReLU(), linear(new, 10, classes, 1.5))
+    batches = [(new.randn(n, 1, 1, pixels), new.ints(0, classes, (n,))) for n in new.sizes(5, 6, 14)]
+    batches[2][0][0, 0, 0, 0] = 3e5  # float16 makes inf of it: this step has to be skipped
+    F.cross_entropy(model(batches[0][0]), batches[0][1]).backward()
+    length = nn.utils.get_total_norm([p.grad for p in model.parameters()]).item()
+    few = [batches[0], batches[1], batches[3]]
+    return [
+        (model, batches, torch.float16, length / 4, 1 / length),
+        (model, few, torch.bfloat16, length * 50, 0.3 / length),
+        (model, few, torch.bfloat16, length / 4, 1 / length),
+    ]
 
 
-class LoggedScaler(torch.amp.GradScaler):
-    """A GradScaler that writes down its calls in the log of the optimizer."""
+def _watched_steps(
+    answer: Callable, model: nn.Module, batches: list, dtype: torch.dtype, most: float, lr: float
+) -> dict:
+    model = copy.deepcopy(model)
+    for p in model.parameters():  # what a backward pass before may have left
+        p.grad = torch.full_like(p, 0.5)
+    optimizer, needed = torch.optim.SGD(model.parameters(), lr=lr), dtype == torch.float16
+    scaler = torch.amp.GradScaler("cpu", init_scale=4096.0, growth_interval=2, enabled=needed)
+    layers, in_weights, scaled, used, scales, losses, kinds = [], [], [], [], [], [], []
+    happened = ""
+    for images, labels in batches:
+        with Calls(model, scaler) as calls:
+            loss = calls.call(answer, model, images, labels, optimizer, scaler, dtype, most)
+        happened = happened or " → ".join(calls.order)
+        layers += calls.layers
+        in_weights += [*calls.weights, *(p.dtype for p in model.parameters())]
+        scaled += calls.scaled
+        none = torch.full((1 if not in_weights else sum(p.numel() for p in model.parameters()),), math.nan)
+        used.append(calls.gradients[-1] * lr if calls.gradients else none)
+        scales.append(scaler.get_scale())
+        number = plain_number(loss)
+        losses.append(math.nan if number is None else number)
+        kinds.append("a tensor" if isinstance(loss, Tensor) else "None" if loss is None else "a number")
+    return {
+        "The dtype of the layers": _names(layers),
+        "The dtype of the weights": _names(in_weights),
+        "The dtype of the loss": _names(scaled) if needed else "float32",
+        "The gradient that a step uses, times the learning rate,": torch.stack(used),
+        "The list of scales": scales,
+        "The list of weights after all steps": weights(model),
+        "The type of what you return": ", ".join(sorted({*kinds})),
+        "The list of losses that you return": torch.tensor(losses),
+        "happened": happened,
+        "used": used,
+        "steps": [each.isfinite().all().item() for each in used],
+    }
 
-    def __init__(self, optimizer: LoggedSGD, **options: Any) -> None:
-        super().__init__("cpu", **options)
-        self.optimizer = optimizer
 
-    def scale(self, outputs: Any) -> Any:
-        self.optimizer.log.events.append("scale")
-        if isinstance(outputs, Tensor):
-            self.optimizer.log.scaled.append(outputs.detach())
-        return super().scale(outputs)
-
-    def unscale_(self, optimizer: Any) -> None:
-        if not self.optimizer.by_scaler:  # else it is scaler.step that calls it
-            self.optimizer.log.events.append("unscale_")
-        super().unscale_(optimizer)
-
-    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        self.optimizer.log.events.append("scaler.step")
-        self.optimizer.by_scaler = True
-        try:
-            return super().step(optimizer, *args, **kwargs)
-        finally:
-            self.optimizer.by_scaler = False
-
-    def update(self, new_scale: Any = None) -> None:
-        self.optimizer.log.events.append("update")
-        super().update(new_scale)
+def _measure_steps(
+    ask: Asking, model: nn.Module, batches: list, dtype: torch.dtype, max_norm: float, rate: float
+) -> dict:
+    return ask.observe(_watched_steps, model, batches, dtype, max_norm, rate)
 
 
-ORDER = "scale → backward → unscale_ → clip → scaler.step → update"
+def _step_but(*places: tuple[str, str]) -> Callable:
+    return changed(borrowed_step, *places)
 
 
-@exercise(
+BACKWARD, UNSCALE = "scaler.scale(loss).backward()", "scaler.unscale_(optimizer)"
+CLIP, STEP, UPDATE = (
+    "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+    "scaler.step(optimizer)",
+    "scaler.update()",
+)
+ZERO, RETURN, AUTOCAST = (
+    "optimizer.zero_grad()",
+    "return loss.item()",
+    "torch.autocast(images.device.type, dtype=dtype)",
+)
+FORWARD = "loss = F.cross_entropy(model(images), labels)"
+
+
+def _other_length(yours: Tensor, expected: Tensor) -> bool:
+    """Tell whether a gradient has the right direction, but another length."""
+    same = torch.cosine_similarity(yours, expected, dim=0) > 0.999
+    return bool(same) and not torch.isclose(yours.norm(), expected.norm(), rtol=0.05)
+
+
+def _step_by_hand(model, images, labels, optimizer, scaler, dtype, max_norm):
+    with torch.autocast(images.device.type, dtype=dtype):
+        logits = model(images)
+    loss = F.cross_entropy(logits.float(), labels)
+    model.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+    for p in model.parameters():
+        p.grad *= (max_norm / norm).clamp(max=1)
+    scaler.step(optimizer)
+    scaler.update()
+    return float(loss.detach())
+
+
+def _backward_inside(model, images, labels, optimizer, scaler, dtype, max_norm):
+    optimizer.zero_grad(set_to_none=False)
+    with torch.autocast(images.device.type, dtype=dtype):  # not needed for the backward pass, and harmless
+        loss = F.cross_entropy(model(images), labels)
+        scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    return loss.detach().cpu().item()
+
+
+def _plain_without_scaler(model, images, labels, optimizer, scaler, dtype, max_norm):
+    if scaler.is_enabled():
+        return borrowed_step(model, images, labels, optimizer, scaler, dtype, max_norm)
+    optimizer.zero_grad()
+    with torch.autocast(images.device.type, dtype=dtype):
+        loss = F.cross_entropy(model(images), labels)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    optimizer.step()
+    return loss.item()
+
+
+def _gradients_asked_for(model, images, labels, optimizer, scaler, dtype, max_norm):
+    with torch.autocast(images.device.type, dtype=dtype):
+        loss = F.cross_entropy(model(images), labels)
+    parameters = list(model.parameters())
+    for p, gradient in zip(parameters, torch.autograd.grad(scaler.scale(loss), parameters), strict=True):
+        p.grad = gradient
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(parameters, max_norm)
+    scaler.step(optimizer)
+    scaler.update()
+    return loss.item()
+
+
+SEEN = "What happened: {yours[happened]}."
+exercise(
     "scaled_step",
     seconds=SLOW_START,
-    title="The step in its right order",
+    title="The step in the right order",
     minutes=10,
     difficulty=3,
     points=3,
-    takeaway="scale, backward, unscale_, clip, step, update: the gradients must be real before anybody looks at them.",
+    takeaway="Scale, backward, unscale_, clip, step, update: nothing may look at the gradients before they are "
+    "unscaled.",
     hints=(
-        "Forward and loss stand inside autocast. All that follows goes through the scaler, and the clipping has to see "
-        "gradients without the scale.",
+        "Forward pass and loss are inside autocast. Everything after them goes through the scaler, and the "
+        "clipping has to see gradients without the scale.",
         "`scaler.scale(loss).backward()`, `scaler.unscale_(optimizer)`, clip, then two more calls of the scaler: one "
         "steps, one changes the scale.",
         "`nn.utils.clip_grad_norm_(model.parameters(), max_norm)`, `scaler.step(optimizer)`, `scaler.update()`; clear "
         "old gradients before the backward pass; return `loss.item()`.",
     ),
-)
-def scaled_step(answer: Any, new: Inputs) -> None:
-    pixels, classes, lr = new.size(5, 9), new.size(3, 6), 0.2
-    model = nn.Sequential(nn.Flatten(), linear(new, pixels, 10, 1.5), nn.ReLU(), linear(new, 10, classes, 1.5))
-    batches = [(new.randn(n, 1, 1, pixels), new.ints(0, classes, (n,))) for n in new.sizes(5, 6, 14)]
-    batches[2][0][0, 0, 0, 0] = 3e5  # float16 makes inf of it: this step has to be skipped
-    free = copy.deepcopy(model)
-    F.cross_entropy(free(batches[0][0]), batches[0][1]).backward()
-    norm = nn.utils.get_total_norm([p.grad for p in free.parameters()]).item()
-    for dtype, max_norm in ((torch.float16, norm / 4), (torch.bfloat16, norm * 50)):
-        _judge_scaled_step(answer, new, model, batches, dtype, max_norm, lr)
-
-
-def _judge_scaled_step(
-    answer: Any,
-    new: Inputs,
-    start: nn.Module,
-    batches: list[tuple[Tensor, Tensor]],
-    dtype: torch.dtype,
-    max_norm: float,
-    lr: float,
-) -> None:
-    """float16 with a scaler; bfloat16 with one that is disabled and does nothing but step."""
-    needed = dtype == torch.float16
-    mine, right = copy.deepcopy(start), copy.deepcopy(start)
-    for parameter in mine.parameters():  # old gradients, as somebody's backward before may have left them
-        parameter.grad = new.randn(*parameter.shape)
-
-    def tools(model: nn.Module) -> tuple[LoggedSGD, LoggedScaler]:
-        optimizer = LoggedSGD(model, lr)
-        return optimizer, LoggedScaler(optimizer, init_scale=4096.0, growth_interval=2, enabled=needed)
-
-    (optimizer, scaler), (reference, reference_scaler) = tools(mine), tools(right)
-    if not needed:  # where nothing can overflow, no batch is special
-        batches = [batches[0], batches[1], batches[3]]
-    for i, (images, labels) in enumerate(batches):
-        overflow = needed and i == 2
-        reference.log, optimizer.log = Log(), Log()
-        loss, unclipped, scale = _reference_step(right, images, labels, reference, reference_scaler, dtype, max_norm)
-        before = weights(mine)
-        given = images.clone(), labels.clone()
-        with computed_in(mine) as seen:
-            try:
-                yours = call(
-                    answer, mine, *given, optimizer, scaler, dtype, max_norm, may_change=True, may_return_none=True
-                )
-            except AnswerRaised as raised:
-                kept_float32(seen, mine)
-                _explain_scaler(str(raised.error), optimizer.log.events)
-                raise
-        kept_float32(seen, mine)
-        in_dtype(seen, dtype)
-        _judge_order(optimizer.log, needed)
-        stepped = optimizer.log.gradients
-        if overflow:
-            if not torch.equal(before, weights(mine)):
-                raise Incorrect(
-                    "A batch with infinite gradients changed the weights: that step has to be skipped.",
-                    "the weights as they were",
-                    "nan in the weights" if not weights(mine).isfinite().all() else "other weights",
-                    "`scaler.step(optimizer)` skips it by itself; nothing else that steps does",
-                )
-        elif stepped:
-            _judge_clipping(stepped[-1], reference.log.gradients[-1], unclipped, scale, max_norm, optimizer.log)
-        elif not {"scaler.step", "bare step"} & set(optimizer.log.events):
-            raise Incorrect(
-                "No step was ever taken. A scaler that is switched off does not scale, but its `step` steps.",
-                ORDER,
-                _told(optimizer.log.events),
-                "the calls are the same with and without a scaler: no `if`",
-            )
-        elif not torch.equal(before, weights(mine)):
-            raise Incorrect(
-                "The weights have changed, and not by the optimizer that came in.",
-                "`scaler.step(optimizer)` with the `optimizer` of the arguments",
-                _told(optimizer.log.events),
-                "another optimizer in your function, or a change by hand",
-            )
-        else:
-            raise Incorrect(
-                "The scaler skipped a step whose gradients were fine.",
-                "a step",
-                "none: it found inf or nan",
-                "scaling the loss twice, or in half precision, makes the gradients too large",
-            )
-        if scaler.get_scale() != reference_scaler.get_scale():
-            raise Incorrect(
-                "The scale is not what `scaler.update()` makes of it.",
-                f"{reference_scaler.get_scale():g}" + (" after a batch with infinite gradients" if overflow else ""),
-                f"{scaler.get_scale():g}",
-                "one `scaler.update()` for each step, without an argument",
-            )
-        if not overflow:
-            yours = _python_loss(yours, loss, scale)
-            same(yours, loss, "The loss you return", rtol=2e-3, look="the loss before scaling, as `.item()`")
-    same(weights(mine), weights(right), "The model after your steps (all its weights in one row)", rtol=2e-3, atol=1e-4)
-
-
-def _reference_step(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    optimizer: LoggedSGD,
-    scaler: LoggedScaler,
-    dtype: torch.dtype,
-    max_norm: float,
-) -> tuple[float, Tensor, float]:
-    """The step as it should be: the loss, the gradients before clipping in one row, and the scale that was used."""
-    optimizer.zero_grad()
-    with torch.autocast("cpu", dtype=dtype):
-        loss = F.cross_entropy(model(images), labels)
-    scaler.scale(loss).backward()
-    scale = scaler.get_scale()
-    scaler.unscale_(optimizer)
-    unclipped = torch.cat([lasting(p.grad).flatten() for p in model.parameters()])
-    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item(), unclipped, scale
-
-
-def _explain_scaler(message: str, events: list[str]) -> None:
-    """The scaler's own complaints, in the words of this chapter; nothing for any other error."""
-    happened = _told(events)
-    update = (
-        "The scaler was never updated after the step before: it still believes that this is the same step, and its "
-        "scale can never change."
-    )
-    if "unscale_() has already been called" in message:
-        if events.count("unscale_") > 1:
-            raise Incorrect(
-                "You unscale twice: the gradients would be divided by the scale two times, so the scaler refuses.",
-                ORDER,
-                happened,
-                "one `scaler.unscale_(optimizer)` for each step",
-            )
-        raise Incorrect(update, ORDER, happened, "`scaler.update()` after `scaler.step(optimizer)`")
-    if "step() has already been called" in message:
-        if events.count("scaler.step") > 1:
-            raise Incorrect("You call `scaler.step` twice for one batch.", ORDER, happened, "`scaler.step(optimizer)`")
-        raise Incorrect(update, ORDER, happened, "`scaler.update()` after `scaler.step(optimizer)`")
-    if "unscale_() is being called after step()" in message:
-        raise Incorrect(
-            "You unscale after the step: clipping there changes gradients that nobody uses any more.",
-            ORDER,
-            happened,
-            "`unscale_` and the clipping come before `scaler.step`",
-        )
-    if "No inf checks were recorded" in message:
-        _bare_step(events)
-        if events.count("update") > 1:
-            _updated_twice(happened)
-        if "zero_grad" in _after(events, ("backward", "summed")):
-            _cleared_too_late(happened)
-        if "update" in events and "scaler.step" not in events:
-            raise Incorrect(
-                "Nothing was unscaled and no `scaler.step` was made before `scaler.update()`: the scaler has "
-                "nothing to go by.",
-                ORDER,
-                happened,
-                "`scaler.step(optimizer)` comes before `scaler.update()`",
-            )
-        raise Incorrect("There are no gradients when the scaler steps.", ORDER, happened, "`.backward()`")
-    if "_scale is None" in message:
-        raise Incorrect("The loss never went through the scaler.", ORDER, happened, "`scaler.scale(loss).backward()`")
-    if "unscale FP16 gradients" in message:
-        raise Incorrect(
-            "The gradients are float16, because the weights are: a scaler works with float32 weights only.",
-            "weights in float32, autocast around the forward pass",
-            look="`model.half()`",
-        )
-
-
-def _told(events: list[str]) -> str:
-    """The events as the answer's author would tell them."""
-    words = {"summed": "backward", "bare step": "optimizer.step", "strange step": "step of another scaler"}
-    told = [words.get(event, event) for event in events if event != "step"]
-    return "what happened: " + (" → ".join(told) or "nothing")
-
-
-def _after(events: list[str], names: tuple[str, ...]) -> list[str]:
-    """The events after the first of these names, up to the step."""
-    for i, event in enumerate(events):
-        if event in names:
-            rest = events[i + 1 :]
-            stops = [j for j, name in enumerate(rest) if name in ("scaler.step", "bare step")]
-            return rest[: stops[0]] if stops else rest
-    return []
-
-
-def _bare_step(events: list[str]) -> None:
-    if "bare step" in events:
-        raise Incorrect(
-            "You call `optimizer.step()` yourself. It steps also when the gradients are infinite, and then every "
-            "weight is nan.",
-            ORDER,
-            _told(events),
-            "`scaler.step(optimizer)` looks first, then steps or skips",
-        )
-
-
-def _cleared_too_late(happened: str) -> None:
-    raise Incorrect(
-        "The gradients are cleared between backward and step: nothing is left for the step to use.",
-        "zero_grad before backward, or after the step",
-        happened,
-        "the place of `optimizer.zero_grad()`",
-    )
-
-
-def _updated_twice(happened: str) -> None:
-    raise Incorrect("You update the scaler more than once.", ORDER, happened, "one `scaler.update()` for each step")
-
-
-def _judge_order(log: Log, needed: bool) -> None:
-    """Raise Incorrect when a call is missing or stands in the wrong place. Numbers come later.
-
-    needed: the scaler is. Where it is switched off, nobody has to call it.
-    """
-    events = log.events
-    happened = _told(events)
-    backward = [i for i, event in enumerate(events) if event in ("backward", "summed")]
-    if not backward:
-        raise Incorrect("No gradient was ever computed.", ORDER, happened, "`scaler.scale(loss).backward()`")
-    if any(value.dtype in HALF for value in log.scaled):
-        raise Incorrect(
-            f"Your loss is {short(log.scaled[-1].dtype)}: it is computed outside autocast, from logits in half "
-            "precision. Times the scale it may overflow, and it has lost digits.",
-            "a loss in float32",
-            str(log.scaled[-1].dtype),
-            "the line of the loss belongs into the `with` block",
-        )
-    if "zero_grad" in _after(events, ("backward", "summed")):
-        _cleared_too_late(happened)
-    if "strange step" in events:
-        raise Incorrect(
-            "A scaler that you made yourself took the step. A new one in each step forgets its scale each time.",
-            "the calls of the `scaler` that came in",
-            happened,
-            "`GradScaler(...)` in your function",
-        )
-    if len(backward) > 1:
-        raise Incorrect("More than one backward pass in one step.", ORDER, happened, "one of each")
-    if "summed" in events:
-        raise Incorrect(
-            "Old gradients are still there: `backward()` adds to them, and these were not even scaled.",
-            "`optimizer.zero_grad()` before each backward",
-            happened,
-        )
-    if not needed:
-        return
-    _bare_step(events)
-    if "scale" not in events or events.index("scale") > backward[0]:
-        raise Incorrect(
-            "The backward pass starts from a loss that was not scaled: small gradients become zero in float16.",
-            ORDER,
-            happened,
-            "`scaler.scale(loss).backward()`",
-        )
-    if events.count("scale") > 1:
-        raise Incorrect("Scaled more than once in one step.", ORDER, happened, "one of each")
-    if "scaler.step" not in events:
-        raise Incorrect("No step was ever taken.", ORDER, happened, "`scaler.step(optimizer)`")
-    if events.index("scaler.step") < backward[0]:
-        raise Incorrect("Your step comes before the backward pass.", ORDER, happened)
-    if "update" not in events:
-        raise Incorrect(
-            "`scaler.update()` is missing: the scale would never change, and the next step would be refused.",
-            ORDER,
-            happened,
-            "after `scaler.step(optimizer)`",
-        )
-    if events.index("update") < events.index("scaler.step"):
-        raise Incorrect(
-            "You update the scaler before the step: it forgets that the gradients are already unscaled, and divides "
-            "them again, by another scale.",
-            ORDER,
-            happened,
-            "`scaler.update()` is the last of the scaler's calls",
-        )
-    if events.count("update") > 1:
-        _updated_twice(happened)
-
-
-def _judge_clipping(yours: Tensor, right: Tensor, unclipped: Tensor, scale: float, max_norm: float, log: Log) -> None:
-    """Compare the gradients that the optimizer met with the right ones, and with those of known mistakes."""
-    happened = _told(log.events)
-
-    def is_(wrong: Tensor) -> bool:
-        far = (right - wrong).norm() > 0.02 * right.norm()
-        return bool(far and (yours - wrong).norm() < 0.01 * wrong.norm())
-
-    length = unclipped.norm()
-    if is_(unclipped):
-        raise Incorrect(
-            "The gradients were not clipped when the step used them.",
-            f"a gradient of length {max_norm:.3g}",
-            f"length {length:.3g}",
-            "clip after `unscale_` and before `scaler.step`",
-        )
-    # Clipped while still multiplied by the scale, which scaler.step then takes away.
-    if scale != 1 and is_(unclipped * max_norm / (length * scale)):
-        forgotten = "unscale_" not in log.events
-        raise Incorrect(
-            "Nearly nothing is left of the gradients: they were clipped while they were still multiplied by the scale"
-            + (", or divided by it both by you and by `scaler.step`." if forgotten else "."),
-            ORDER if forgotten else f"{ORDER}; {happened}",
-            f"a gradient of length {yours.norm():.3g} instead of {right.norm():.3g}",
-            "`scaler.unscale_(optimizer)` is missing" if forgotten else "`unscale_` comes before the clipping",
-        )
-    if is_(unclipped * max_norm / length):
-        raise Incorrect(
-            "You made a short gradient longer. Clipping only shortens those that are longer than max_norm.",
-            f"length {right.norm():.3g}",
-            f"length {yours.norm():.3g}",
-            "`nn.utils.clip_grad_norm_`, or a factor of at most 1",
-        )
-    if is_(unclipped.clamp(-max_norm, max_norm)):
-        raise Incorrect(
-            "You clipped each value. Wanted is the length of all gradients together, so that their direction stays.",
-            f"length {right.norm():.3g}",
-            f"length {yours.norm():.3g}",
-            "`nn.utils.clip_grad_norm_`",
-        )
-    if is_(right * scale) or is_(unclipped * scale):
-        raise Incorrect("The gradients are still multiplied by the scale when the step uses them.", ORDER, happened)
-    if is_(right / scale) or is_(unclipped / scale):
-        raise Incorrect(
-            "The gradients are too small, by the scale: the backward pass started from the loss that was not scaled, "
-            "or they were divided by the scale twice.",
-            ORDER,
-            happened,
-            "`scaler.scale(loss).backward()`, and nothing but `scaler.unscale_(optimizer)` to divide them",
-        )
-    same(
-        yours,
-        right,
-        "The gradient that the step uses (all in one row)",
+    spec=Spec(
+        draw=_batches,
+        measure=_measure_steps,
+        solution=borrowed_step,
+        by_case=True,
+        dtype=False,
         rtol=1e-2,
-        atol=1e-3 * right.abs().max().item() + 1e-7,
-        look=f"{ORDER}; {happened}",
-    )
-
-
-def _python_loss(value: Any, right: float, scale: float) -> float:
-    """The returned loss as a Python number. Raises Incorrect for None, a tensor, and the scaled loss."""
-    if value is None:
-        raise Incorrect("Your function returned None.", "the loss as a Python number", look="`return` at its end")
-    plain = plain_number(value)
-    if plain is not None and scale != 1 and math.isclose(plain, right * scale, rel_tol=2e-3):
-        raise Incorrect(
-            "You return the scaled loss: nobody can read it, and it jumps whenever the scale changes.",
-            f"{right:.4f}",
-            f"{plain:.4f}",
-            "keep the loss under its own name: `scaler.scale(loss).backward()`",
-        )
-    return number(value, "What you return")
+        atol=2e-3,
+        mistakes=r"""
+            loss = F.cross_entropy(model(images), labels)
+                    → loss = F.cross_entropy(model.to(dtype)(images.to(dtype)), labels)
+                    || loss = F.cross_entropy(model.half()(images), labels)
+                You cast the weights of the model to half precision: there, small updates are rounded away. Leave them
+                in float32, and let autocast cast copies where that pays off.
+                look: `model.half()` or `model.to(…)`: autocast replaces it
+                when: says(yours, "unscale FP16 gradients") or yours["The dtype of the weights"] != "float32"
+            with torch.autocast(images.device.type, dtype=dtype) → if True
+                The layers compute in float32: autocast is not on during the forward pass.
+                look: `with torch.autocast(images.device.type, dtype=dtype)` around the forward pass
+                when: yours["The dtype of the layers"] == "float32"
+            return loss.item() → return F.cross_entropy(model(images), labels).item()
+                Some layers compute in float32: the model runs outside autocast as well. One forward pass is enough, and
+                its loss is the one to return.
+                look: each call of `model`
+                when: ", float32" in yours["The dtype of the layers"]
+            type, dtype=dtype → type || type, dtype=torch.float16
+                The layers compute in {yours[The dtype of the layers]}, but the argument `dtype` says {expected[The
+                dtype of the layers]}.
+                look: `dtype=dtype` of `torch.autocast`
+                when: yours["The dtype of the layers"] != expected["The dtype of the layers"]
+            scaler.unscale_(optimizer) → scaler.unscale_(optimizer); scaler.unscale_(optimizer)
+                The scaler divides the gradients twice: you call `unscale_` more than once in a step.
+                look: one `scaler.unscale_(optimizer)` for each step
+                when: says(yours, "unscale_() has already been called") and _order(yours).count("unscale_") > 1
+            scaler.step(optimizer) → scaler.step(optimizer); scaler.step(optimizer)
+                You call `scaler.step` more than once for one batch.
+                when: _order(yours).count("scaler.step") > 1
+            _step_but((f"    {UNSCALE}\n    {CLIP}\n", ""), (STEP, f"{STEP}; {UNSCALE}; {CLIP}"))
+                You unscale after the step: clipping there changes gradients that the step has already used.
+                look: `unscale_` and the clipping come before `scaler.step`
+                when: says(yours, "called after step()") and "scaler.step" in _order(yours)
+            optimizer.zero_grad() → pass
+                    && scaler.scale(loss).backward() → scaler.scale(loss).backward()\n    optimizer.zero_grad()
+            optimizer.zero_grad() → pass
+                    && scaler.unscale_(optimizer) → scaler.unscale_(optimizer)\n    optimizer.zero_grad()
+            optimizer.zero_grad() → pass
+                    && nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                    → nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n    optimizer.zero_grad()
+                You clear the gradients between backward and step: nothing is left for the step to use.
+                look: `optimizer.zero_grad()` before the backward pass, or after the step
+                when: _cleared_late(_order(yours))
+            optimizer.zero_grad() → optimizer.zero_grad(); scaler = torch.amp.GradScaler('cpu')
+                You use a different scaler than the one you get. A new one in each step forgets its scale.
+                look: `GradScaler(…)` in your function
+                when: any(name.startswith(OTHER) for name in _order(yours))
+            optimizer.zero_grad() → pass
+                Old gradients are still there: `backward()` adds to them, and they were not even scaled.
+                look: `optimizer.zero_grad()` before each backward pass
+                when: ADDED in _order(yours)
+            scaler.step(optimizer) → optimizer.step() || scaler.step(optimizer); optimizer.step()
+            scaler.unscale_(optimizer) → pass && scaler.step(optimizer) → optimizer.step()
+                You call `optimizer.step()` yourself. It steps even if gradients are infinite, and then the weights are
+                lost.
+                look: `scaler.step(optimizer)` looks at the gradients first, then steps or skips
+                when: "optimizer.step" in _order(yours) and (dtype == torch.float16 or "scaler.step" in _order(yours))
+            scaler.scale(loss).backward() → scaler.scale(loss)
+            loss = F.cross_entropy(model(images), labels) → loss = F.cross_entropy(copy.deepcopy(model)(images), labels)
+                No gradient ever reaches the model.
+                look: `backward()`; the model that you get, not a copy of it
+                when: not {*BACKWARDS} & {*_order(yours)}
+            scaler.scale(loss).backward() → scaler.scale(loss); loss.backward() || loss.backward()
+            scaler.scale(loss).backward() → loss.backward() && scaler.unscale_(optimizer) → pass
+                The backward pass starts from a loss that is not scaled: in float16, small gradients become zero.
+                look: `scaler.scale(loss).backward()`
+                when: says(yours, "_scale is None") or UNSCALED in _order(yours)
+            scaler.step(optimizer) → pass || scaler.is_enabled() and scaler.step(optimizer)
+            changed(_plain_without_scaler, ("    optimizer.step()\n", ""))
+                The optimizer takes no step. A scaler that is switched off doesn't scale, but its `step` still steps.
+                look: `scaler.step(optimizer)`, with and without scaling
+                when: not isinstance(yours, Raised) and not {"scaler.step", "optimizer.step"} & {*_order(yours)}
+            scaler.update() → pass
+            scaler.step(optimizer) → pass && scaler.update() → scaler.update()\n    scaler.step(optimizer)
+                `scaler.update()` does not follow each step: the scale cannot change, and the scaler refuses the next
+                step.
+                look: `scaler.update()` after `scaler.step(optimizer)`
+                when: says(yours, "has already been called", "called after step()") or "update" not in _order(yours)
+            scaler.update() → scaler.update(); scaler.update()
+                You update the scaler more than once in a step.
+                when: _order(yours).count("update") > 1
+            loss = F.cross_entropy(model(images), labels) → logits = model(images)
+                    && optimizer.zero_grad() → optimizer.zero_grad()\n    loss = F.cross_entropy(logits, labels)
+                The loss is {yours[The dtype of the loss]}: you compute it outside autocast, from logits in half
+                precision. Multiplied by the scale, it may overflow.
+                look: the line of the loss belongs inside the `with` block
+                when: yours["The dtype of the loss"] not in ("float32", "none")
+            scaler.unscale_(optimizer) → pass
+                    && nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                    → nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n    scaler.unscale_(optimizer)
+            scaler.unscale_(optimizer) → pass || [p.grad.div_(scaler.get_scale()) for p in model.parameters()]
+                The scaler divides the gradients by the scale after you have clipped them, and nearly nothing is left.
+                look: `scaler.unscale_(optimizer)` before the clipping: the scaler remembers that call
+                when: yours["used"][0].norm() < 0.02 * expected["used"][0].norm()
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm) → pass
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm) → pass
+                    && scaler.step(optimizer)
+                    → scaler.step(optimizer)\n    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                The gradients are not clipped when the step uses them.
+                look: clip after `unscale_` and before `scaler.step`
+            changed(_plain_without_scaler, ("    nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n", ""))
+                In bfloat16, your gradients are not clipped. Only the scale is not needed there.
+                look: what your function does when the scaler is off
+            clip_grad_norm_ → clip_grad_value_
+                You clip each value. Clip the length of all gradients together, so that their direction stays.
+                look: `nn.utils.clip_grad_norm_`
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                    → [nn.utils.clip_grad_norm_(p, max_norm) for p in model.parameters()]
+                You clip each parameter on its own. Clip the length of all gradients together, so that their direction
+                stays.
+                look: `nn.utils.clip_grad_norm_(model.parameters(), max_norm)`
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                    → nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type=1)
+                    || nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type=math.inf)
+                You clip a different length: use the Euclidean one (norm_type=2).
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                    → norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])\n    [p.grad.mul_(max_norm /
+                    norm) for p in model.parameters()]
+                You make short gradients longer. Clipping only shortens those that are longer than max_norm.
+                look: `nn.utils.clip_grad_norm_`, or a factor of at most 1
+            max_norm) → 1.0)
+                You clip the gradients to another length than `max_norm`.
+                look: the second argument of `nn.utils.clip_grad_norm_`
+                when: _other_length(yours["used"][0], expected["used"][0])
+            loss.item() → loss.item() / scaler.get_scale()
+                You divide the loss by the scale, but `loss` was never multiplied by it: `scaler.scale` returns a new
+                tensor.
+            optimizer.zero_grad() → if not loss.isfinite(): return loss.item()\n    optimizer.zero_grad()
+                A batch that overflows does not shrink the scale: the scaler never sees it.
+                look: a `return` before `scaler.step` and `scaler.update`
+                when: dtype == torch.float16 and not yours["steps"][2] and yours["The list of scales"][2] >= yours["The
+                    list of scales"][1]
+            loss.item() → scaler.get_scale() * loss.item()
+            scaler.scale(loss).backward() → scaled = scaler.scale(loss); scaled.backward()
+                    && return loss → return scaled
+                You return the scaled loss, which jumps whenever the scale changes.
+                look: keep the loss under its own name: `scaler.scale(loss).backward()`
+                when: (yours["The list of losses that you return"] > 500 * expected["The list of losses that you
+                    return"])[[0, 1, 3]].all()
+            loss.item() → loss || loss.detach()
+                You return a tensor. Return the loss as a Python number.
+                look: `.item()` takes the number out
+                when: "a tensor" in yours["The type of what you return"]
+            return loss.item() → loss.item()
+                You return nothing. Return the loss as a Python number.
+                when: "None" in yours["The type of what you return"]
+            return loss.item()
+                    → with torch.autocast(images.device.type, dtype=dtype):\n        return
+                    F.cross_entropy(model(images), labels).item()
+                You return the loss after the step. Return the one before it.
+            labels) → labels, reduction='sum')
+            loss.item() → loss.item() * len(images)
+                Your loss is the sum over the batch, not the mean.
+            model(images) → model(images).softmax(1) || model(images).log_softmax(1).exp()
+                You apply softmax twice: `F.cross_entropy` takes logits and has its own softmax.
+            scaler.unscale_(optimizer)
+                    → [p.grad.nan_to_num_(0, 0, 0) for p in model.parameters()]; scaler.unscale_(optimizer)
+                A batch with infinite gradients changed the weights: that step has to be skipped.
+                look: `scaler.step(optimizer)` skips it by itself, unless something hides inf and nan from it
+                when: dtype == torch.float16 and yours["steps"][2]
+            optimizer.zero_grad() → optimizer = torch.optim.SGD(model.parameters(), lr=0.001); optimizer.zero_grad()
+                The weights do not change as the optimizer that you get would change them.
+                look: use the optimizer and the model that you get, once in each step. {SEEN}
+                when: torch.allclose(yours["The list of losses that you return"][0], expected["The list of losses that
+                    you return"][0], 0.01) and yours["The list of scales"] == expected["The list of scales"]
+        """,
+        also_right=[_step_by_hand, _backward_inside, _plain_without_scaler, _gradients_asked_for],
+    ),
+)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _sensors(new: Inputs) -> list[tuple]:
+    features, rows, count = new.size(5, 8), 2000, 8
+    slopes = 2e-5 * new.randn(features) + 2e-5
+    batches = []
+    for _ in range(count):
+        x = new.randn(rows, features)
+        batches.append((x, (x @ slopes + 1e-5).unsqueeze(1)))
+    batches[new.size(3, count - 2)][0][new.size(0, rows - 1), 0] = 1e6  # the sensor's slip: inf in float16
+    model = nn.Sequential(linear(new, features, 1))
+    with torch.no_grad():
+        model[0].weight.copy_(1.5 + new.rand(1, features))
+        model[0].bias.fill_(1.0)
+    return [(model, batches, new.size(5, 6))]
+
+
+def _watched_run(answer: Callable, model: nn.Module, batches: list, epochs: int) -> dict:
+    model = copy.deepcopy(model)
+    with warnings.catch_warnings(record=True) as warned, Calls(model) as calls:
+        warnings.simplefilter("always")
+        calls.call(answer, model, batches, epochs)
+    return {
+        "The dtype of the layers": _names(calls.layers),
+        "The dtype of the weights": _names([*calls.weights, *(p.dtype for p in model.parameters())]),
+        "loss": _names(calls.scaled),
+        "weights": weights(model),
+        "passes": len(calls.layers),
+        "steps": len(calls.rates),
+        "rate": calls.rates[0] if calls.rates else 0.25,
+        "optimizer": calls.optimizer,
+        "disabled": any("GradScaler is enabled, but" in str(w.message) for w in warned),
+        "happened": " → ".join(calls.order[:40]),
+        "largest": max((float(each.abs().max()) for each in calls.gradients), default=0.0),
+        "last gradient": float(calls.gradients[-1].abs().max()) if calls.gradients else 0.0,
+    }
+
+
+def _measure_run(ask: Asking, model: nn.Module, batches: list[tuple[Tensor, Tensor]], epochs: int) -> dict:
+    seen = ask.observe(_watched_run, model, batches, epochs)
+    x, y = (torch.cat(parts) for parts in zip(*batches[:2], strict=True))  # without the slip
+    # What came back may be anything, so that it is only used as numbers.
+    slopes, intercept = seen["weights"].double()[:-1], seen["weights"].double()[-1]
+    left = (x.double() @ slopes + intercept - y[:, 0].double()).square().mean() / y.double().var()
+    moved = not torch.equal(seen["weights"].double(), weights(model))
+    return seen | {
+        "The share of the variance that is left": left.item(),
+        "Training on most batches": seen["passes"] >= len(batches) - 1,
+        "moved": moved,
+        "wanted": epochs * len(batches),
+    }
+
+
+def _run_but(*places: tuple[str, str]) -> Callable:
+    return changed(borrowed_rescue, *places)
+
+
+def _rescued_step_by_step(model, batches, epochs):
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.25), []
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14, growth_interval=10)
+    for _ in range(epochs):
+        for x, y in batches:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                prediction = model(x)
+            loss = F.mse_loss(prediction.float(), y)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.item())
+    return losses
+
+
+def _rescued_by_hand(model, batches, epochs):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
+    for x, y in batches * epochs:
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        (loss * 1024).backward()
+        for p in model.parameters():
+            p.grad.div_(1024)
+        if all(p.grad.isfinite().all() for p in model.parameters()):
+            optimizer.step()
+
+
+def _step_if_finite(model, optimizer, scale):
+    for p in model.parameters():
+        p.grad.div_(scale)
+    if all(p.grad.isfinite().all() for p in model.parameters()):
+        optimizer.step()
+
+
+def _script(model, batches, epochs):
+    model.half()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
+    for x, y in batches * epochs:
+        loss = F.mse_loss(model(x.half()), y.half())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+LEFT = "The share of the variance that is left"
+MAKE, LOSS = "torch.amp.GradScaler(batches[0][0].device.type)", "loss = F.mse_loss(model(x), y)"
+exercise(
     "rescue_fp16",
     seconds=SLOW_START,
     title="Rescue a run",
@@ -945,497 +1161,688 @@ def _python_loss(value: Any, right: float, scale: float) -> float:
     points=4,
     takeaway="Weights in float32, layers in float16, a scale that finds its own size: it takes all three.",
     hints=(
-        "Three things go wrong in the script: the weights are float16, gradients of small errors become zero, and a "
-        "batch that overflows destroys everything. Which tool is for which?",
-        "Autocast leaves the weights in float32. `torch.amp.GradScaler` lifts small gradients and skips the step when "
-        "there are infinite ones. Make it once, before the loops.",
+        "Three things go wrong in the script: the weights are float16, gradients of small errors become zero, and"
+        " a batch that overflows destroys everything. Which tool helps with which?",
+        "Autocast leaves the weights in float32. `torch.amp.GradScaler` lifts small gradients and skips a step whose "
+        "gradients are infinite. Create it once, before the loops.",
         "`scaler = torch.amp.GradScaler(device)` with the device's type, then in the loop "
         "`scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`.",
     ),
+    spec=Spec(
+        draw=_sensors,
+        measure=_measure_run,
+        solution=borrowed_rescue,
+        atol=3e-3,  # of the variance; the solution ends thousands of times below
+        mistakes=r"""
+            _script
+            loss = F.mse_loss(model(x), y) → loss = F.mse_loss(model.half()(x.half()), y.half())
+                The weights are float16, because you cast the model: there, small updates are rounded away. Leave it in
+                float32, and let autocast cast copies where that pays off.
+                look: `model.half()` or `model.to(…)`
+                when: says(yours, "unscale FP16 gradients") or yours["The dtype of the weights"] != "float32"
+            scaler.step( → scaler.unscale_(optimizer); scaler.unscale_(optimizer); scaler.step(
+            scaler.step(optimizer) → scaler.step(optimizer); scaler.step(optimizer)
+                You call `unscale_` or `scaler.step` twice in one step, and the scaler refuses.
+                when: says(yours, "has already been called") and _order(yours)[-2:] in (["unscale_", "unscale_"],
+                    ["scaler.step", "scaler.step"])
+            scaler.update() → pass
+                The scaler refuses the second step, because it was not updated after the first.
+                look: `scaler.update()` after each `scaler.step(optimizer)`
+                when: says(yours, "has already been called", "called after step()")
+            scaler.step(optimizer) → optimizer.step()
+            scaler.step(optimizer) → optimizer.step() && scaler.update() → pass
+                You call `optimizer.step()` yourself, so the scaler cannot skip a step whose gradients are infinite.
+                look: `scaler.step(optimizer)`
+                when: {"scale", "optimizer.step"} <= {*_order(yours)}
+            scaler.step(optimizer) → pass
+            scaler.step(optimizer) → pass && scaler.update() → pass
+                Your scaler takes no step: `scaler.step(optimizer)` is missing.
+                when: not {"scaler.step", "optimizer.step"} & {*_order(yours)} and "backward" in _order(yours)
+            dtype=torch.float16 → dtype=torch.bfloat16
+            with torch.autocast(x.device.type, dtype=torch.float16) → if True
+                The layers compute in {yours[The dtype of the layers]}. That is one way out, but here they must stay in
+                float16.
+                look: `torch.autocast(x.device.type, dtype=torch.float16)` around the forward pass
+                when: yours["The dtype of the layers"] not in ("float16", "none")
+            optimizer.zero_grad() → pass
+                You never clear old gradients: each backward pass adds to them.
+                look: `optimizer.zero_grad()` before each backward pass
+                when: ADDED in _order(yours)
+            torch.amp.GradScaler(batches[0][0].device.type) → torch.amp.GradScaler()
+                Your scaler is for CUDA and has switched itself off with a warning: nothing is scaled or skipped.
+                look: the first argument of `torch.amp.GradScaler` is the type of the device
+                when: yours["disabled"]
+            scaler.scale(loss) → loss && scaler.step(optimizer) → optimizer.step() && scaler.update() → pass
+                The weights are nan: a batch that overflows float16 has infinite gradients, and the step used them.
+                look: `scaler.step(optimizer)` skips such a step; `optimizer.step()` does not
+                when: not yours["weights"].isfinite().all()
+            batches * epochs → batches || batches[:2]
+                Your run ends too early: the model runs {yours[passes]} times, but there are {yours[wanted]} batches.
+                look: two loops, over epochs and batches; is there a `return` or a `break` inside?
+                when: 0 < yours["passes"] < 0.8 * yours["wanted"]
+            optimizer = torch → model = copy.deepcopy(model)\n    optimizer = torch
+                Your steps change the weights of a copy. Train the model that you get.
+                look: `copy.deepcopy`
+                when: yours["steps"] and not yours["moved"]
+            with torch → scaler = torch.amp.GradScaler(batches[0][0].device.type)\n        with torch
+                The scaler skips every step. Its scale starts large and is halved after each overflow, but here it never
+                shrinks.
+                look: make the scaler once, before the loops, and call `scaler.update()` after each step
+                when: "scaler.step" in _order(yours) and not yours["moved"]
+            _run_but((MAKE, "2.0**15"), ("scaler.scale(loss)", "(loss * scaler)"), ("        scaler.update()\n", ""),
+                    ("scaler.step(optimizer)", "_step_if_finite(model, optimizer, scaler)"))
+                No step is ever taken: with your scale, the gradients are infinite in every batch.
+                look: begin with a smaller scale, or halve it after each overflow
+                when: not yours["moved"] and "backward" in " ".join(_order(yours))
+            torch.optim.SGD → torch.optim.Adam
+                Your optimizer is not the one of the script, `torch.optim.SGD`, and with it the run does not get close.
+                when: yours["optimizer"] != "SGD"
+            scaler.step( → nn.utils.clip_grad_norm_(model.parameters(), 1.0); scaler.step(
+                You clip gradients that are still multiplied by the scale: divided by it, nearly nothing is left.
+                look: no clipping is needed here; where it is, `scaler.unscale_(optimizer)` comes before it
+                when: "clip_grad_norm_" in _order(yours) and "unscale_" not in _order(yours)
+            lr=0.25 → lr=1e-4
+                Your learning rate is {yours[rate]}, and with it the run does not get close. In the script it is 0.25.
+                when: yours["rate"] != 0.25
+            loss = F.mse_loss(model(x), y) → prediction = model(x)
+                    && optimizer.zero → loss = F.mse_loss(prediction, y.half())\n        optimizer.zero
+                The loss is {yours[loss]}: too coarse for the last digits. Compute it in float32.
+                look: inside the `with` block, autocast computes the loss in float32
+                when: yours["loss"] not in ("none", "float32")
+            torch.amp.GradScaler(batches[0][0].device.type) → torch.amp.GradScaler('cpu', init_scale=1.0)
+                The run gets close and then stops improving: the gradients of small errors are zero in float16.
+                look: scale the loss before `backward()`, and let the scaler start with a large scale
+                when: yours[LEFT] < 1e6 and yours["moved"] and not yours["last gradient"]
+            scaler.step → [p.grad.nan_to_num_() for p in model.parameters()]\n        scaler.step
+                Every batch moves the weights, even the one whose gradients are infinite. A finite number in their place
+                is still a wrong gradient: skip this step.
+                look: `nan_to_num`, `clamp`; `scaler.step(optimizer)` skips such a step by itself
+                when: yours["steps"] == yours["wanted"] and yours["largest"] > 1e4
+            batches * epochs → batches * epochs && scaler.scale(loss) → scaler.scale(loss * 1e-3)
+                After the run, {yours[The share of the variance that is left]:.3g} of the variance of the targets is
+                left. Less than 0.003 is possible.
+                look: is every gradient without the scale when the step uses it? Learning rate, loss and batches may
+                    stay as in the script
+                when: math.isfinite(yours[LEFT])
+        """,
+        also_right=[
+            _rescued_step_by_step,
+            _rescued_by_hand,
+            _run_but((MAKE, "torch.amp.GradScaler('cpu', init_scale=256.0)")),
+        ],
+    ),
 )
-def rescue_fp16(answer: Any, new: Inputs) -> None:
-    features, rows, count, epochs = new.size(5, 8), 2000, 8, new.size(5, 6)
-    slopes = 2e-5 * new.randn(features) + 2e-5
-    batches = []
-    for _ in range(count):
-        x = new.randn(rows, features)
-        batches.append((x, (x @ slopes + 1e-5).unsqueeze(1)))
-    clean = torch.cat([x for x, _ in batches[:2]]), torch.cat([y for _, y in batches[:2]])
-    batches[new.size(3, count - 2)][0][new.size(0, rows - 1), 0] = 1e6  # the sensor's slip: inf in float16
-    start = linear(new, features, 1)
-    with torch.no_grad():
-        start.weight.copy_(1.5 + new.rand(1, features))
-        start.bias.fill_(1.0)
-    model, gradients = nn.Sequential(copy.deepcopy(start)), []
-    model[0].weight.register_hook(gradients.append)
-    with computed_in(model) as seen, warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        try:
-            call(answer, model, copy.deepcopy(batches), epochs, may_change=True, may_return_none=True)
-        except AnswerRaised as raised:
-            message = str(raised.error)
-            if "prior to update" in message:
-                _bare_step(["backward", "bare step", "update"])
-            if "has already been called" in message:
-                raise Incorrect(
-                    "The scaler refuses: it has not been updated since the last step, or is asked twice in one step.",
-                    ORDER,
-                    message.splitlines()[0],
-                    "`scaler.update()` after each `scaler.step(optimizer)`, and each call once",
-                ) from None
-            _explain_scaler(message, [])
-            raise
-    kept_float32(seen, model)
-    if not seen:
-        raise Incorrect("Nothing ever went through the model.", look="the loop over the batches")
-    state = weights(model).float()
-    disabled = any("GradScaler is enabled, but" in str(w.message) for w in warned)
-    if not state.isfinite().all():
-        if disabled:
-            raise Incorrect(
-                "Your scaler is for CUDA and switched itself off with a warning: the batch that overflows destroyed "
-                "the weights.",
-                "finite weights",
-                "nan",
-                "the first argument of `torch.amp.GradScaler` is the type of the device",
-            )
-        raise Incorrect(
-            "The weights are nan: a batch that overflows float16 had infinite gradients, and a step went along with "
-            "them.",
-            "such a step is skipped",
-            "nan in the weights",
-            "`scaler.step(optimizer)` skips it; `optimizer.step()` does not",
-        )
-    if not set(seen) & set(HALF):
-        raise Incorrect(
-            "The layers compute in float32. That is one way out, but not the task: they are to stay in float16.",
-            "layers in float16",
-            "layers in float32",
-            "`torch.autocast(x.device.type, dtype=torch.float16)` around the forward pass",
-        )
-    in_dtype(seen, torch.float16)
-    if torch.equal(state, weights(nn.Sequential(start)).float()):
-        raise Incorrect(
-            "The weights are what they were: not one step was taken. A scale that starts large is halved after each "
-            "overflow, and here every step seems to meet the first scale.",
-            "weights that changed",
-            "the weights from before",
-            "make the scaler once, before the loops; and `scaler.update()` after each step",
-        )
-    if len(seen) < count - 1:  # one of them may be left out
-        raise Incorrect(
-            "The model met too few batches.",
-            f"all {count}, in each of {epochs} epochs",
-            f"{len(seen)} in all",
-            "the two loops: is there a `return` or a `break` inside?",
-        )
-    error, spread = _error(model, *clean), clean[1].var().item()
-    limit = 0.003 * spread  # the right way ends thousands of times below it
-    if error > limit:
-        if error > 1e3 * spread:
-            raise Incorrect(
-                "The run did not come near: the error is larger than at a glance at the mean of the targets.",
-                f"a mean squared error below {limit:.1e}",
-                f"{error:.1e}",
-                "are most steps skipped, or far too long? The gradients must be without the scale when the step uses "
-                "them",
-            )
-        if gradients and gradients[-1].any():
-            raise Incorrect(
-                "The run comes near, and not near enough, although its last gradients are not zero.",
-                f"a mean squared error below {limit:.1e}",
-                f"{error:.1e}",
-                "is the loss in float32, as autocast makes it? In float16 it is too coarse for the last digits. "
-                "Learning rate, epochs and batches stay as they are in the script",
-            )
-        raise Incorrect(
-            "The run comes near and then stands still: the errors are so small that their gradients are zero in "
-            "float16.",
-            f"a mean squared error below {limit:.1e}",
-            f"{error:.1e}",
-            "scale the loss before `backward()`; and is the loss in float32, as autocast makes it?"
-            + (" (your scaler switched itself off)" if disabled else ""),
-        )
-
-
-def _error(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Mean squared error in float32."""
-    with torch.no_grad():
-        return F.mse_loss(model(x), y).item()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _tables(new: Inputs) -> list[tuple[Table, int]]:
+    base, mib = float(new.size(2000, 9000)), 2 * new.size(300, 900)
+    good = 0.9 + new.rand(1).item() / 20
+
+    def row(speeds: tuple[float, float], accuracies: tuple[float, float], share: float) -> Row:
+        return {
+            "speed": tuple(round(base * speed, 1) for speed in speeds),
+            "accuracy": tuple(round(good + accuracy / 1000, 5) for accuracy in accuracies),
+            "mib": int(mib * share),
+        }
+
+    def table(*rows: Row) -> Table:
+        """float32 and the others, in any order."""
+        full, halves = row((0.95, 1.05), (-3, 3), 1.0), [HALF[i] for i in new.permutation(2).tolist()]
+        found = [(torch.float32, full), *zip(halves, rows, strict=False)]
+        return {found[i][0]: found[i][1] for i in new.permutation(len(found)).tolist()}
+
+    enough, alike = 2 * mib, (-3, 3)
+    cases = [
+        (table(), enough),
+        (table(row((0.1, 0.12), (-2, 2), 0.6)), enough),  # far slower
+        (table(row((1.6, 1.8), (-2, 4), 0.6)), enough),  # pays
+        (table(row((1.6, 1.8), (-5, 0.5), 0.6)), enough),  # the ranges of accuracy overlap
+        (table(row((1.6, 1.8), (-5, -1), 0.6)), enough),
+        (table(row((1.0, 1.4), alike, 0.6)), enough),  # the ranges of speed overlap
+        (table(row((0.98, 1.02), alike, 0.6)), enough),  # ... one in the other
+        (table(row((1.02, 1.3), alike, 0.6)), enough),
+        (table(row((1.05, 1.4), alike, 0.6)), enough),  # ... touch
+        (table(row((1.6, 1.8), (-6, -3), 0.6)), enough),  # the ranges of accuracy touch
+        (table(row((1.6, 1.8), (-12, -5), 0.6)), enough),  # less accurate
+        (table(row((1.6, 1.8), (5, 9), 0.6)), enough),  # more accurate
+        (table(row((1.6, 1.8), alike, 1.3)), int(mib * 1.1)),  # needs more memory than float32, and than there is
+        (table(row((1.6, 1.8), alike, 1.3)), int(mib * 1.3)),  # ... and exactly as much as there is
+        (table(row((2.0, 2.2), alike, 0.7), row((1.5, 1.7), alike, 0.55)), int(mib * 0.6)),  # the faster doesn't fit
+        (table(row((0.5, 0.6), alike, 0.6)), int(mib * 0.8)),  # slower, and float32 doesn't fit
+        (table(row((0.5, 0.6), alike, 0.6)), mib),  # ... fits exactly
+        (table(row((0.7, 0.8), (-12, -5), 0.5), row((0.5, 0.6), alike, 0.6)), int(mib * 0.8)),
+        (table(row((2.2, 2.4), (-30, -20), 0.6), row((1.2, 1.5), alike, 0.6)), enough),
+        (table(row((1.3, 1.4), (-2, 2), 0.6), row((0.1, 0.2), alike, 0.6)), enough),
+    ]
+    # Both pay. Which one is better says its slowest run, not its fastest, memory, accuracy, name or place.
+    for better in range(16):
+        high, small, accurate, first = (bool(better >> bit & 1) for bit in range(4))
+        good_row = row((1.7, 2.6 if high else 1.9), (-2, 4 if accurate else 1), 0.6 if small else 0.7)
+        other = row((1.5, 2.2), (-2, 2), 0.65)
+        names = torch.float16, torch.bfloat16, torch.float32
+        full = row((0.95, 1.05), alike, 1.0)
+        rows = dict(zip(names, (good_row, other, full) if first else (other, good_row, full), strict=True))
+        order = [names[i] for i in new.permutation(3).tolist()]
+        cases.append(({dtype: rows[dtype] for dtype in order}, enough if better % 3 else int(mib * 0.8)))
+    return cases
+
+
+def _chosen(
+    table: Table,
+    memory: float,
+    fits: Callable = lambda need, memory: need <= memory,
+    accurate: Callable = lambda mine, full: mine[1] >= full[0],
+    faster: Callable = lambda mine, full: mine[0] > full[1],
+    replaces: bool = True,  # a float32 that doesn't fit
+    pick: Callable = lambda possible, table: max(possible, key=lambda dtype: table[dtype]["speed"][0]),
+) -> torch.dtype:
+    full = table[torch.float32]
+    needed = replaces and not fits(full["mib"], memory)
+    possible = [
+        dtype
+        for dtype, row in table.items()
+        if dtype != torch.float32
+        and fits(row["mib"], memory)
+        and accurate(row["accuracy"], full["accuracy"])
+        and (needed or faster(row["speed"], full["speed"]))
+    ]
+    return pick(possible, table) if possible else torch.float32
+
+
+def _choice(**rules: Any) -> Callable:
+    """A choice by other rules."""
+    return lambda table, memory: _chosen(table, memory, **rules)
+
+
+def _best(key: Callable) -> Callable:
+    return _choice(pick=lambda possible, table: max(possible, key=lambda dtype: key(table[dtype])))
+
+
+def _by_elimination(table, memory):
+    full = table[torch.float32]
+    possible = [d for d in table if table[d]["mib"] <= memory and table[d]["accuracy"][1] >= full["accuracy"][0]]
+    possible.sort(key=lambda d: table[d]["speed"][0], reverse=True)
+    if torch.float32 not in possible:
+        return possible[0]
+    return (
+        possible[0]
+        if table[possible[0]]["speed"][0] > full["speed"][1]
+        else next((d for d in possible if table[d]["speed"][0] > full["speed"][1]), torch.float32)
+    )
+
+
+def _by_loop(table, memory):
+    chosen = torch.float32
+    for dtype in table:
+        if dtype is torch.float32 or table[dtype]["mib"] > memory:
+            continue
+        if table[dtype]["accuracy"][1] < table[torch.float32]["accuracy"][0]:
+            continue
+        if table[torch.float32]["mib"] <= memory and table[dtype]["speed"][0] <= table[torch.float32]["speed"][1]:
+            continue
+        if chosen is torch.float32 or table[dtype]["speed"][0] > table[chosen]["speed"][0]:
+            chosen = dtype
+    return chosen
+
+
+OVERLAP = "Your choice counts a format as faster although its range of speed overlaps that of float32: "
+exercise(
     "choose_dtype",
     title="Does it pay here?",
     minutes=6,
     difficulty=2,
     points=2,
-    takeaway="A machine decides, not a rule: measure, look at the ranges, and switch only where they lie apart.",
+    takeaway=(
+        "The machine decides, not a rule of thumb: measure, look at the ranges, and switch only where they don't "
+        "overlap."
+    ),
     hints=(
-        "Cross out first: what does not fit, and what is less accurate than float32. Then compare what is left.",
-        "Two ranges (a, b) and (c, d) lie apart, the second above the first, when c > b.",
+        "First cross out what doesn't fit, and what is less accurate than float32. Then compare what is left.",
+        "Of two ranges (a, b) and (c, d), the second lies entirely above the first when c > b.",
         "`pays = [d for d in table if fits(d) and not worse(d) and (table[d]['speed'][0] > table[torch.float32]"
         "['speed'][1] or not fits(torch.float32))]`; float32 itself only if that list is empty.",
     ),
+    spec=Spec(
+        draw=_tables,
+        solution=borrowed_choice,
+        mistakes="""
+            _choice(faster=lambda mine, full: mine[0] > full[0])
+            _choice(faster=lambda mine, full: mine[1] > full[1])
+            _choice(faster=lambda mine, full: sum(mine) > sum(full))
+            _choice(faster=lambda mine, full: mine[1] > full[0])
+            _choice(faster=lambda mine, full: mine[0] > sum(full) / 2)
+                {OVERLAP}the difference may be chance.
+                look: the slowest run of one format and the fastest of the other
+            _choice(faster=lambda mine, full: mine[0] >= full[1])
+                Your choice counts a range of speed that only touches that of float32 as lying above it.
+                look: `>` or `>=`
+            _choice(accurate=lambda mine, full: True)
+                Your choice takes a format although every one of its runs is less accurate than every one in float32.
+                look: the second rule
+            _choice(accurate=lambda mine, full: mine[0] >= full[0])
+            _choice(accurate=lambda mine, full: mine[1] >= full[1])
+            _choice(accurate=lambda mine, full: sum(mine) >= sum(full))
+            _choice(accurate=lambda mine, full: mine[1] >= sum(full) / 2)
+            _choice(accurate=lambda mine, full: full[0] <= mine[0] and mine[1] <= full[1])
+                Your choice rules out a format whose range of accuracy overlaps that of float32. Only one that lies
+                entirely below is less accurate.
+                look: the best run of one format and the worst of the other
+            _choice(accurate=lambda mine, full: mine[0] >= full[1])
+            _choice(accurate=lambda mine, full: mine[0] > full[1])
+                Your choice rules out a format because it is not more accurate. It is enough that it isn't less
+                accurate.
+                look: the second rule
+            _choice(accurate=lambda mine, full: mine[1] > full[0])
+                Your choice counts a range of accuracy that touches that of float32 as lying below it.
+                look: `>` or `>=`
+            _choice(accurate=lambda mine, full: mine[1] >= full[0] and mine[0] <= full[1])
+                Your choice rules out a format that is more accurate in all runs. Only lower accuracy rules a format
+                out.
+                look: the second rule
+            _choice(fits=lambda need, memory: True)
+                Your choice never looks at the memory: a format that needs more than there is cannot run.
+                look: the first rule
+            _choice(fits=lambda need, memory: need < memory)
+                Your choice rules out a format that needs exactly as much memory as there is. That fits.
+                look: `<` or `<=`
+            _choice(replaces=False)
+                Your choice demands speed even where float32 doesn't fit. There, a slower format may also replace it.
+                look: the third rule, after the word *or*
+            _best(lambda row: row["speed"][1])
+            _best(lambda row: sum(row["speed"]))
+                Of several formats that may replace float32, your choice takes the one with the fastest run, or the
+                fastest on average. Take the one whose slowest run is the fastest: you can count on that.
+                look: the fourth rule
+            _best(lambda row: row["accuracy"][1])
+            _best(lambda row: sum(row["accuracy"]))
+                Of several formats that may replace float32, your choice takes the most accurate one. The fourth rule
+                looks at the speed.
+            _best(lambda row: -row["mib"])
+                Of several formats that may replace float32, your choice takes the one that needs the least memory. The
+                fourth rule looks at the speed.
+            _best(lambda row: -row["speed"][0])
+            _best(lambda row: -row["speed"][1])
+                Of several formats that may replace float32, your choice takes the slowest one.
+                look: the fourth rule; `max` or `min`
+            _choice(pick=lambda possible, table: possible[0])
+            _choice(pick=lambda possible, table: possible[-1])
+                Of several formats that may replace float32, your choice takes the first or last one in the table. The
+                fourth rule says which one to take.
+                look: a `return` inside a loop, `[0]`, or a variable that the loop overwrites
+            _choice(pick=lambda possible, table: max(possible, key=str))
+            _choice(pick=lambda possible, table: min(possible, key=str))
+                Of several formats that may replace float32, your choice always takes {yours}, whatever their speed.
+                look: the fourth rule
+            = torch.float32
+                Your choice is always float32. Where another format fits, is not less accurate and is faster, it pays.
+            _choice(faster=lambda mine, full: True)
+            = next((d for d in table if d != torch.float32), torch.float32)
+                Your choice replaces float32 by a format that isn't faster, although float32 fits.
+                look: the third rule
+            = min(table, key=lambda d: table[d]["mib"])
+                Your choice takes the format that needs the least memory. You don't need to save memory that is free.
+            = str(_chosen(table, memory))
+            = str(_chosen(table, memory)).removeprefix("torch.")
+                Your choice is a string. Return one of the keys of the table: {expected}.
+                when: isinstance(yours, str)
+            = (_chosen(table, memory), table[_chosen(table, memory)])
+            = [_chosen(table, memory)]
+            = table[_chosen(table, memory)]
+                You return more than the format: return only one of the keys of the table, here {expected}.
+                when: isinstance(yours, list | tuple | dict)
+            = (table[torch.bfloat16], table[torch.float16], _chosen(table, memory))[2]
+                A table may have only some of the formats, and your function asks for one that is not there. Here, the
+                right choice is {expected}.
+                look: a loop over the keys of the table
+                when: says(yours, "torch.float16", "torch.bfloat16")
+            = torch.bfloat16
+                You chose {yours}, which is not in the table.
+                look: return one of the keys of the table
+                when: not isinstance(yours, Raised) and yours not in table
+            _choice(fits=lambda need, memory: need <= 1.2 * memory)
+                You chose {yours}, which needs more memory than there is. By the rules, it is {expected}.
+                look: {table!s}, memory {memory}
+                when: table[yours]["mib"] > memory
+            _choice(accurate=lambda mine, full: mine[1] >= full[0] - 0.01)
+                You chose {yours}, whose range of accuracy lies entirely below that of float32. By the rules, it is
+                {expected}.
+                look: {table!s}, memory {memory}
+                when: table[yours]["accuracy"][1] < table[torch.float32]["accuracy"][0]
+            _choice(faster=lambda mine, full: mine[1] > 1.3 * full[1])
+            = min(table, key=str)
+                You chose {yours}. Its speed does not lie entirely above that of float32, and float32 fits.
+                look: {table!s}, memory {memory}
+                when: not isinstance(yours, Raised) and yours != torch.float32 == expected
+            _choice(faster=lambda mine, full: sum(mine) > 3.6 * sum(full) / 2, accurate=lambda mine, full: sum(mine) >=
+                    sum(full))
+                You stay with float32. {expected} is not entirely less accurate, fits, and lies entirely above float32
+                in speed, so it may replace it.
+                look: {table!s}, memory {memory}
+                when: yours == torch.float32
+            _best(lambda row: sum(row["speed"]) * row["mib"])
+                You chose {yours}. {expected} may replace float32 as well, and its slowest run is faster.
+                look: {table!s}, memory {memory}
+                when: yours in table
+        """,
+        by_case=True,
+        also_right=[_by_elimination, _by_loop],
+    ),
 )
-def choose_dtype(answer: Any, new: Inputs) -> None:
-    for table, memory, right, problem in _tables(new):
-        yours = call(answer, table, memory)
-        if yours == right and isinstance(yours, torch.dtype):
-            continue
-        if isinstance(yours, str):
-            raise Incorrect("Your answer is a string.", f"one of the keys, {right}", repr(yours))
-        if not isinstance(yours, torch.dtype) or yours not in table:
-            raise Incorrect("Your answer is none of the keys of the table.", "a dtype", yours)
-        rows = "; ".join(
-            f"{short(dtype)}: speed {_range(row['speed'])}, accuracy {_range(row['accuracy'])}, {row['mib']} MiB"
-            for dtype, row in table.items()
-        )
-        raise Incorrect(problem, str(right), str(yours), f"the table {rows}; memory {memory} MiB")
-
-
-def _range(values: tuple[float, float]) -> str:
-    return f"{values[0]:.4g} to {values[1]:.4g}"
-
-
-def _tables(new: Inputs) -> Iterator[tuple[Table, int, torch.dtype, str]]:
-    """Tables, the memory, the right choice, and what to say to any other."""
-    f32, f16, b16 = torch.float32, torch.float16, torch.bfloat16
-    base = float(new.size(2000, 9000))
-    mib = 2 * new.size(300, 900)
-    good = 0.9 + new.rand(1).item() / 20
-
-    def speed(low: float, high: float) -> tuple[float, float]:
-        return round(base * low, 1), round(base * high, 1)
-
-    def accuracy(low: float, high: float) -> tuple[float, float]:
-        return round(good + low / 1000, 5), round(good + high / 1000, 5)
-
-    def row(speeds: tuple[float, float], accuracies: tuple[float, float], share: float) -> Row:
-        return {"speed": speed(*speeds), "accuracy": accuracy(*accuracies), "mib": int(mib * share)}
-
-    def table(**rows: Row) -> Table:
-        """float32 and the others, in any order."""
-        full = [(f32, row((0.95, 1.05), (-3, 3), 1.0)), *((getattr(torch, name), r) for name, r in rows.items())]
-        return {full[i][0]: full[i][1] for i in new.permutation(len(full)).tolist()}
-
-    other = new.pick(("float16", "bfloat16"))
-    dtype = getattr(torch, other)
-    enough = 2 * mib
-    yield (
-        table(**{other: row((0.1, 0.12), (-2, 2), 0.6)}),
-        enough,
-        f32,
-        f"{other} is slower on this machine, and all formats fit: memory that is free need not be saved.",
-    )
-    yield (
-        table(**{other: row((1.6, 1.8), (-2, 4), 0.6)}),
-        enough,
-        dtype,
-        f"{other} fits, is faster beyond doubt, and its accuracy lies in the same range: it pays.",
-    )
-    yield (
-        table(**{other: row((1.6, 1.8), (-5, 0.5), 0.6)}),
-        enough,
-        dtype,
-        "The ranges of accuracy overlap: these runs show no difference, even if one middle lies a little lower.",
-    )
-    yield (
-        table(**{other: row((1.0, 1.4), (-3, 3), 0.6)}),
-        enough,
-        f32,
-        "The ranges of speed overlap: the difference may be chance, so there is no reason to switch.",
-    )
-    touching = table(**{other: row((1.05, 1.4), (-3, 3), 0.6)})
-    yield touching, enough, f32, "The ranges of speed touch: only ranges that lie apart are beyond doubt."
-    touching = table(**{other: row((1.6, 1.8), (-6, -3), 0.6)})
-    yield touching, enough, dtype, "The ranges of accuracy touch: only one that lies entirely below is worse."
-    yield (
-        table(**{other: row((1.6, 1.8), (-12, -5), 0.6)}),
-        enough,
-        f32,
-        f"{other} is faster, but every one of its runs is less accurate than every one in float32.",
-    )
-    yield (
-        table(**{other: row((1.6, 1.8), (5, 9), 0.6)}),
-        enough,
-        dtype,
-        f"{other} is more accurate in all runs. Only being worse is a reason against it.",
-    )
-    yield (
-        table(float16=row((2.0, 2.2), (-3, 3), 0.7), bfloat16=row((1.5, 1.7), (-3, 3), 0.55)),
-        int(mib * 0.6),
-        b16,
-        "What needs more memory than there is cannot run, however fast it was elsewhere. And what fits may replace a "
-        "float32 that does not.",
-    )
-    yield (
-        table(**{other: row((0.5, 0.6), (-3, 3), 0.6)}),
-        int(mib * 0.8),
-        dtype,
-        f"float32 does not fit into the memory here, so {other} replaces it, even though it is slower.",
-    )
-    yield (
-        table(**{other: row((0.5, 0.6), (-3, 3), 0.6)}),
-        mib,
-        f32,
-        "float32 fits: needing exactly as much memory as there is, is allowed. And it is the faster one.",
-    )
-    yield (
-        table(float16=row((0.7, 0.8), (-12, -5), 0.5), bfloat16=row((0.5, 0.6), (-3, 3), 0.6)),
-        int(mib * 0.8),
-        b16,
-        "Less accurate than float32 is out, also where float32 itself does not fit.",
-    )
-    yield (
-        table(float16=row((1.5, 2.6), (-2, 3), 0.6), bfloat16=row((1.7, 1.9), (-3, 1), 0.7)),
-        enough,
-        b16,
-        "Both pay. Take the one whose slowest run is the faster one: that is what you can count on.",
-    )
-    yield (
-        table(float16=row((2.2, 2.4), (-12, -5), 0.6), bfloat16=row((1.2, 1.5), (-3, 3), 0.6)),
-        enough,
-        b16,
-        "The fastest one is less accurate and falls out; the other one still pays.",
-    )
-    yield (
-        table(float16=row((1.3, 1.4), (-2, 2), 0.6), bfloat16=row((0.1, 0.2), (-3, 3), 0.6)),
-        enough,
-        f16,
-        "One of the two is slow here, the other pays: the two half formats are not equally fast everywhere.",
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _runs(new: Inputs) -> list[tuple]:
+    """A longer run in which every rule shows, and a short one in which each good step doubles the scale."""
+    interval = new.size(2, 3)
+    good = ["good"] * interval
+    return [
+        _run(
+            new, interval, [*good, "first", "second", *good[1:], "corner", "both", *good, "good", "nan", "all", *good]
+        ),
+        _run(new, 1, ["good", "good", "second", "good"]),
+    ]
+
+
+def _run(new: Inputs, interval: int, kinds: list[str]) -> tuple[list[Tensor], list[tuple], int]:
+    """Parameters at the start; for each step the gradients of the first two and one summand, all without the scale."""
+    start = [new.randn(new.size(2, 4), 3), new.randn(new.size(3, 6)), new.randn(3), new.randn(2)]
+    steps = []
+    for kind in kinds:
+        first, second = (0.25 + 0.5 * new.rand(*value.shape) for value in start[:2])
+        # float16 ends at 65504, and the scale is about a thousand. Mostly, one gradient of one parameter overflows.
+        for value, kinds_of_it in ((first, ("first", "both")), (second, ("second", "both", "corner"))):
+            if kind in kinds_of_it:
+                value.view(-1)[0 if kind == "corner" else new.size(1, value.numel() - 1)] = 3e3
+        if kind == "all":
+            first, second = first + 3e3, second + 3e3
+        steps.append((first, second, math.inf if kind == "nan" else 0.0))
+    return start, steps, interval
+
+
+def _scaled_steps(answer: Callable, start: list[Tensor], steps: list[tuple], interval: int) -> dict:
+    # The third never gets a gradient; that of the fourth is float32, and scaled it is beyond float16, but finite.
+    first, second, third, fourth = (nn.Parameter(value.clone()) for value in start)
+    groups = [
+        {"params": [first, third], "momentum": 0.5},
+        {"params": [second], "lr": 0.05},
+        {"params": [fourth], "lr": 1e-5},
+    ]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    state, scales, returned, trained = {"scale": 2.0**10, "good": 0}, [], [], []
+    for one, other, infinite in steps:
+        optimizer.zero_grad()
+        loss = sum((p.half() * g.half()).float().sum() for p, g in ((first, one), (second, other)))
+        loss = loss + 300 * fourth.sum() + second[1] * 0.0 * infinite  # the derivative of 0 · second · inf is nan
+        result = call(answer, loss, optimizer, state, interval, may_change=True, may_return_none=True)
+        returned.append(
+            bool(result)
+            if isinstance(result, Tensor | np.bool_)
+            and (result.size if isinstance(result, np.bool_) else result.numel()) == 1
+            else result
+        )
+        scale = state.get("scale")
+        scales.append(scale.item() if isinstance(scale, Tensor | np.number) else scale)
+        trained.append(torch.cat([p.detach().flatten() for p in (first, second, third, fourth)]))
+    return {
+        "The list of weights after the first step": trained[0],
+        "The list of scales after each step": scales,
+        "The list of weights after the last step": trained[-1],
+        "The list of what you return": returned,
+    }
+
+
+def _measure_own_scaler(ask: Asking, start: list[Tensor], steps: list[tuple], growth_interval: int) -> dict:
+    return ask.observe(_scaled_steps, start, steps, growth_interval)
+
+
+def _own_scaler(loss, optimizer, state, growth_interval):
+    scale = state["scale"]
+    (loss * scale).backward()
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    for parameter in parameters:
+        parameter.grad /= scale
+    taken = all(parameter.grad.isfinite().all() for parameter in parameters)
+    if taken:
+        optimizer.step()
+        state["good"] += 1
+    else:
+        state.update(scale=scale / 2, good=0)
+    if state["good"] == growth_interval:
+        state.update(scale=scale * 2, good=0)
+    return taken
+
+
+def _own_scaler_with_foreach(loss, optimizer, state, growth_interval):
+    scale = state["scale"]
+    loss.mul(scale).backward()
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    torch._foreach_mul_(gradients, 1 / scale)
+    took = torch.stack([g.sum() for g in gradients]).sum().isfinite()
+    if took:
+        optimizer.step()
+    state["good"] = state["good"] + 1 if took else 0
+    state["scale"] = scale * (1 if took else 0.5)
+    if state["good"] >= growth_interval:
+        state.update(scale=torch.as_tensor(scale * 2), good=0)
+    return took
+
+
+def _own_scaler_counting_down(loss, optimizer, state, growth_interval):
+    (loss * state["scale"]).backward()
+    took = True
+    for p in [p for group in optimizer.param_groups for p in group["params"]]:
+        if p.grad is not None:
+            took = took and not (p.grad.isinf().any() or p.grad.isnan().any())
+            p.grad = p.grad / state["scale"]
+    if took:
+        optimizer.step()
+    left = state.get("left", growth_interval) - 1 if took else growth_interval
+    if not took:
+        state["scale"] = state["scale"] / 2
+    elif left == 0:
+        state["scale"], left = state["scale"] * 2, growth_interval
+    state["left"] = left
+    return took
+
+
+def _own_scaler_of_pytorch(loss, optimizer, state, growth_interval):
+    scaler = state.setdefault("scaler", torch.amp.GradScaler("cpu", 1024.0, growth_interval=growth_interval))
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    before = scaler.get_scale()
+    scaler.update()
+    state["scale"] = scaler.get_scale()
+    return np.bool_(state["scale"] >= before)
+
+
+def _scaler_but(*places: tuple[str, str]) -> Callable:
+    return changed(_own_scaler, *places)
+
+
+# What takes the place of `if taken:`, where the step is taken in any case.
+STEP_ANYWAY = "    for p in parameters:\n        {}\n    optimizer.step()\n    if taken:"
+_ZEROED = STEP_ANYWAY.format("p.grad *= 1 if taken else 0; p.grad.nan_to_num_(0, 0, 0)")
+_SINGLE = STEP_ANYWAY.format("p.grad = p.grad if p.grad.isfinite().all() else None")
+
+
+def _end(result: dict) -> Tensor:
+    return result["The list of weights after the last step"]
+
+
+exercise(
     "own_scaler",
     seconds=SLOW_START,
-    title="A scaler of your own",
+    title="Your own scaler",
     minutes=12,
     difficulty=4,
     points=4,
-    takeaway="Dynamic scaling is a search without end: double until it overflows, halve, skip one step, go on.",
+    takeaway="Dynamic scaling is a search that never ends: double until it overflows, then halve, skip one step, and "
+    "continue.",
     hints=(
-        "Scale the loss, backward, divide the gradients by the same scale. Then one question decides everything: are "
-        "*all* gradients finite?",
-        "Finite: step, and one more good step in the row; at growth_interval double the scale and begin to count anew. "
-        "Not finite: no step, halve the scale, begin to count anew.",
+        "Scale the loss, run `backward()`, and divide the gradients by the same scale. Then one question decides "
+        "everything: "
+        "are *all* gradients finite?",
+        "Finite: step, and that is one more good step in a row; after growth_interval of them, double the scale and "
+        "start counting again. Not finite: no step, halve the scale, start counting again.",
         "`good = all(p.grad.isfinite().all() for p in parameters if p.grad is not None)`; the parameters are in "
         '`group["params"] for group in optimizer.param_groups`.',
     ),
+    spec=Spec(
+        draw=_runs,
+        measure=_measure_own_scaler,
+        solution=_own_scaler,
+        rtol=1e-3,
+        mistakes=r"""
+            if p.grad is not None →
+                Some parameters never get a gradient: their `.grad` is None, but your function uses it anyway.
+                look: `if p.grad is not None`
+                when: says(yours, "NoneType")
+            optimizer.step() → pass
+            all(parameter.grad.isfinite().all() for parameter in parameters)
+                    → all(parameter.grad.abs().max() * scale < 65504 for parameter in parameters)
+            all(parameter → not all(parameter
+                No weight has moved after a step whose gradients are all finite.
+                look: is `optimizer.step()` there? A step with finite gradients is good, even if a gradient in float32
+                    is beyond 65504
+                when: torch.equal(yours["The list of weights after the first step"], torch.cat([value.flatten() for
+                    value in start]))
+            optimizer.step() → pass
+                    && if taken:
+                    → for p in parameters:\n        p.grad.nan_to_num_(0, 0, 0)\n    optimizer.step()\n    if taken:
+            _scaler_but(("        optimizer.step()\n", ""), ("    if taken:", _ZEROED))
+                You replace infinite gradients and step anyway. Skip the whole step: no weight moves.
+                look: `nan_to_num`, or zeros; the other gradients and the momentum still move weights
+            _scaler_but(("        optimizer.step()\n", ""), ("    if taken:", _SINGLE))
+                You leave out only the parameters whose gradients overflow, and the others step alone. Skip the whole
+                step.
+                look: one decision for all parameters
+            state["good"] += 1 → pass && if taken: → state['good'] += 1\n    if taken:
+                    && scale=scale / 2, good=0 → scale=scale / 2
+                    && update(scale=scale * 2 → update(scale=state['scale'] * 2
+                Your function counts skipped steps as good ones.
+                look: only a step that was taken counts
+            parameter.grad /= scale → pass
+                    && optimizer.step()
+                    → ready = state['good'] + 1 == growth_interval\n        for p in parameters:\n            p.grad /=
+                    scale * (1 + ready)\n        optimizer.step()
+                You divide the gradients by the scale after it has changed. They were multiplied by the old one.
+                look: unscale and step first, then change the scale
+            parameter.grad /= scale → pass
+                Your step uses gradients that are still multiplied by the scale.
+                look: divide every `.grad` by the scale before `optimizer.step()`
+            for parameter in parameters:
+                    → for parameter in optimizer.param_groups[0]['params'][:1]: || for parameter in parameters[1:]:
+                    || for parameter in parameters[:2]:
+                You divide only some of the gradients by the scale: each group of the optimizer has its own parameters.
+                look: all groups of `optimizer.param_groups`, and all parameters in each
+            (loss * scale) → loss
+                You divide the gradients by the scale, but the loss was never multiplied by it.
+                look: `(loss * scale).backward()`
+            parameter.grad /= scale → parameter.grad /= scale * scale
+                You divide the gradients by the scale twice.
+            parameter.grad /= scale → parameter.grad *= scale
+                You multiply the gradients by the scale once more, instead of dividing them.
+            all(parameter.grad.isfinite().all() → not any(parameter.grad.isinf().any()
+                A gradient of nan reached the weights: you look only for inf.
+                look: `isfinite()` rules out both
+            all(parameter.grad.isfinite().all() → not any(parameter.grad.isnan().any()
+                Infinite gradients reached the weights: you look only for nan.
+                look: `isfinite()` rules out both
+            all(parameter.grad.isfinite().all() for parameter in parameters)
+                    → bool(loss.isfinite()) || bool((loss * scale).isfinite())
+                Infinite gradients reached the weights: you look at the loss, which can be finite when they are not.
+                look: the gradients, after `backward()`
+            in parameters) → in parameters[:1]) || in parameters[1:])
+                Infinite gradients reached the weights: you look at only some of the parameters.
+                look: all groups of `optimizer.param_groups`, and all parameters in each
+            isfinite().all() → isfinite().flatten()[0] || flatten()[0].isfinite()
+                Infinite gradients reached the weights: you look at only one element of each gradient.
+                look: `.isfinite().all()`
+            isfinite().all() → isfinite().any()
+                Infinite gradients reached the weights: you step as long as *one* element of each gradient is finite.
+                look: `all` or `any`
+            scale=scale * 2, good=0 → good=0
+                Your scale never grows.
+                look: double it after growth_interval good steps in a row
+            scale=scale / 2, good=0 → good=0
+                Your scale does not shrink after an overflow.
+                look: halve it when a step is skipped
+            scale=scale / 2, good=0 → scale=scale / 2
+                After an overflow, your function keeps counting from where it was. Only good steps in a row count.
+                look: `state["good"] = 0` when a step is skipped
+            scale=scale * 2, good=0 → scale=scale * 2
+            scale=scale * 2, good=0 → scale=scale * 2 && == growth → >= growth
+                After the scale has grown, your function keeps counting. Start again from 0.
+                look: `state["good"] = 0` when the scale has grown
+            == growth → > growth
+            scale=scale * 2, good=0 → scale=scale * 2, good=-1 && == growth → > growth
+                Your scale grows one step too late: the step that completes growth_interval counts, too.
+                look: count first, then compare; or `>=` instead of `>`
+            == growth_interval → >= max(growth_interval - 1, 1) || >= growth_interval - 1
+                Your scale grows one step too early.
+                look: growth_interval good steps, this one included
+            scale / 2 → scale / 2 ** sum(not p.grad.isfinite().all() for p in parameters)
+                You halve the scale once for each parameter that overflows. Halve it once for each step.
+                look: decide after the loop over the parameters
+            scale / 2 → scale + scale && scale * 2 → scale / 2
+            scale / 2 → scale * 2.0
+            scale * 2 → scale / 2.0
+                Your scale changes in the wrong direction: halve it after an overflow, double it after good steps.
+            return taken → return not taken
+                What you return is the wrong way around: True means that the step was taken.
+            return taken → return True
+                You return True in every step. Return False if the step was skipped.
+            optimizer.step() → pass && if taken: → optimizer.step()\n    if taken:
+                Infinite gradients reached the weights, although your scale says that the step is skipped.
+                look: `optimizer.step()` only if all gradients are finite
+                when: not _end(yours).isfinite().all() and yours["The list of scales after each step"] == expected["The
+                    list of scales after each step"]
+            all(parameter.grad.isfinite().all() for parameter in parameters) → True
+            all(parameter → any(parameter
+            in parameters) → in parameters[-1:])
+                Infinite gradients reached the weights. Step only if every element of every gradient is finite.
+                look: `.isfinite()` of each `.grad`; `all` or `any`; all groups of the optimizer
+                when: not _end(yours).isfinite().all()
+            state.update(scale=scale / 2, good=0) → scale, state['good'] = scale / 2, 0
+                    && state.update(scale=scale * 2, good=0) → scale, state['good'] = scale * 2, 0
+                Your scale never changes: store the new one where the next step finds it.
+                look: `state["scale"] = …`
+                when: {*yours["The list of scales after each step"]} == {1024.0}
+            return taken → state['scale'] = str(state['scale'])\n    return taken
+                Your scale is no longer a number.
+                look: `state["scale"]`, a Python float
+                when: says(yours, "can't multiply sequence", "only integer tensors") or not all(isinstance(scale, int |
+                    float) for scale in yours["The list of scales after each step"])
+            taken = all( → [p.grad.nan_to_num_(0, 0, 0) for p in parameters]\n    taken = all(
+                You never skip a step: what you look at are finite numbers that took the place of inf and nan.
+                look: `nan_to_num`, `clamp`; one look at the gradients as `backward()` left them
+                when: _end(yours).isfinite().all() and all(each is True for each in yours["The list of what you
+                    return"])
+            scale * 2 → scale * 4
+            scale / 2 → scale / 4 || max(scale / 2, 1024.0)
+                Your scale differs from that of `torch.amp.GradScaler`. With growth_interval = {growth_interval} it is
+                {expected[The list of scales after each step]!s}, yours was {yours[The list of scales after each
+                step]!s}.
+                look: double after growth_interval good steps in a row, halve after an overflow
+                when: yours["The list of scales after each step"] != expected["The list of scales after each step"]
+            return taken → pass
+                Your function returns nothing: return True if the step was taken, else False.
+                when: yours["The list of what you return"][0] is None
+            return taken → return loss.item() || return state['good'] || return state
+                You do not return whether the step was taken, True or False.
+                when: not all(isinstance(each, bool) for each in yours["The list of what you return"])
+            optimizer.step() → [p.data.sub_(0.1 * p.grad) for p in parameters]
+                The weights after the first step are not those that the optimizer's own step gives: each group has its
+                learning rate, and perhaps momentum.
+                look: `optimizer.step()`
+                when: not torch.allclose(yours["The list of weights after the first step"], expected["The list of
+                    weights after the first step"], 1e-3)
+        """,
+        also_right=[_own_scaler_with_foreach, _own_scaler_counting_down, _own_scaler_of_pytorch],
+    ),
 )
-def own_scaler(answer: Any, new: Inputs) -> None:
-    interval = new.size(3, 4)
-    sizes = [(new.size(2, 4), 3), (new.size(2, 5),), (3,), (2,)]
-    start = [new.randn(*size) for size in sizes]
-    # How large the gradients are before scaling. float16 ends at 65504, so the scale decides which of them overflow.
-    easy, hard = 0.5, 3.0e3
-    kinds = ["easy"] * (2 * interval) + ["one", "both"] + ["easy"] * (interval - 1) + ["one"]
-    kinds += ["easy"] * (interval + 1) + ["nan"] + ["easy"] * interval
-    noise = [[new.rand(*size) + 0.5 for size in sizes[:2]] for _ in kinds]
-
-    def run(step: Callable, count: int = len(kinds)) -> tuple[list[float], Tensor, list[Any]]:
-        """The scale after each step, the weights after the last one, and what each step returned."""
-        # The third gets no gradient at all; that of the fourth is float32, and scaled it is beyond float16, but finite.
-        first, second, third, fourth = parameters = [nn.Parameter(value.clone()) for value in start]
-        groups = [{"params": [first, third]}, {"params": [second], "lr": 0.05}, {"params": [fourth], "lr": 1e-5}]
-        optimizer = torch.optim.SGD(groups, lr=0.1)
-        state, scales, returned = {"scale": 2.0**10, "good": 0}, [], []
-        for kind, (one, other) in zip(kinds[:count], noise, strict=False):
-            optimizer.zero_grad()
-            sizes = (hard if kind == "both" else easy), (hard if kind in ("one", "both") else easy)
-            loss = sum(
-                (parameter.half() * (factors * size).half()).float().sum()
-                for parameter, factors, size in zip((first, second), (one, other), sizes, strict=True)
-            )
-            loss = loss + 300 * fourth.sum()
-            if kind == "nan":  # the derivative of 0 · second · inf
-                loss = loss + (second * 0.0).sum() * math.inf
-            returned.append(step(loss, optimizer, state, interval))
-            scales.append(state.get("scale"))
-        return scales, torch.cat([p.detach().flatten() for p in parameters]), returned
-
-    official: list[torch.amp.GradScaler] = []
-
-    def reference(loss: Tensor, optimizer: Any, state: dict, interval: int) -> bool:
-        if not official:
-            official.append(torch.amp.GradScaler("cpu", init_scale=state["scale"], growth_interval=interval))
-        scaler = official[0]
-        before = scaler.get_scale()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        state["scale"] = scaler.get_scale()
-        return state["scale"] >= before
-
-    def variant(wrong: str = "") -> Callable:
-        return lambda *given: _scaled_by_hand(*given, wrong)
-
-    scales, trained, stepped = run(reference)
-
-    def yours(loss: Tensor, optimizer: Any, state: dict, interval: int) -> Any:
-        result = call(answer, loss, optimizer, state, interval, may_change=True, may_return_none=True)
-        scale = state.get("scale")
-        if isinstance(scale, Tensor) and scale.numel() == 1:
-            state["scale"] = scale = scale.item()
-        if isinstance(scale, bool) or not isinstance(scale, (int, float)):
-            raise Incorrect('`state["scale"]` is no longer a number.', "a Python float", scale)
-        return result
-
-    got, ended, returned = run(yours)
-    # The gradients of the first steps say whether the step itself is right; the scales then say whether the rule is.
-    first = run(variant(), 1)[1]
-    after_one = run(yours, 1)[1]
-    begin = torch.cat([value.flatten() for value in start])
-    if torch.equal(after_one, begin):
-        raise Incorrect(
-            "The weights are what they were after a step with fine gradients.",
-            "`loss` scaled, backward, gradients divided by the scale, `optimizer.step()`",
-            look="is the step skipped although all gradients are finite? A parameter without a gradient is fine, and a "
-            "gradient in float32 may lie beyond 65504",
-        )
-    mistake(
-        after_one,
-        run(variant("scaled_step"), 1)[1],
-        "Your step uses gradients that are still multiplied by the scale.",
-        "divide every `.grad` by the scale before `optimizer.step()`",
-    )
-    mistake(
-        after_one,
-        run(variant("unscaled_loss"), 1)[1],
-        "The gradients are divided by the scale, but the loss was never multiplied by it.",
-        "`(loss * scale).backward()`",
-    )
-    same(after_one, first, "The weights after one of your steps (all in one row)", rtol=1e-3, atol=1e-5)
-    if not ended.isfinite().all():
-        only = run(variant("inf_only"))
-        if torch.equal(ended.isnan(), only[1].isnan()) and got == only[0]:
-            raise Incorrect(
-                "A gradient of nan went into the weights: you look for inf alone.",
-                "neither inf nor nan",
-                look="`isfinite()` knows both",
-            )
-        if got == run(variant("by_loss"))[0]:
-            raise Incorrect(
-                "Infinite gradients went into the weights: you look at the loss, which can be finite "
-                "when they are not.",
-                "no step when one gradient is not finite",
-                look="the gradients, after `backward()`",
-            )
-        if got == run(variant("first_only"))[0]:
-            raise Incorrect(
-                "Infinite gradients went into the weights: you looked only at some of the parameters.",
-                "no step when *one* gradient is not finite",
-                look="all groups of `optimizer.param_groups`, all parameters in each",
-            )
-        raise Incorrect(
-            "Infinite gradients went into the weights.",
-            "such a step is skipped",
-            "nan",
-            "`isfinite()` of every `.grad`",
-        )
-    for wrong, problem, look in (
-        ("no_growth", "Your scale never grows.", "double it after growth_interval good steps in a row"),
-        ("no_backoff", "Your scale does not shrink after an overflow.", "halve it when a step is skipped"),
-        (
-            "good_after_bad",
-            "After an overflow the count of good steps has to begin anew: they are counted in a row.",
-            '`state["good"] = 0` when a step is skipped',
-        ),
-        (
-            "good_runs_on",
-            "After growing the count of good steps has to begin anew; your scale grows with every further step.",
-            '`state["good"] = 0` when the scale has grown',
-        ),
-        (
-            "one_late",
-            "Your scale grows one step too late: after growth_interval good steps, this one included.",
-            "count first, then compare; or `>=` instead of `>`",
-        ),
-        ("one_early", "Your scale grows one step too early.", "growth_interval good steps, this one included"),
-        (
-            "bad_counts",
-            "Skipped steps count as good ones in your function.",
-            "only a step that was taken counts",
-        ),
-        (
-            "halves_each",
-            "You halve the scale once for each parameter that overflows; it is halved once for each step.",
-            "decide after the loop over the parameters",
-        ),
-    ):
-        if got == run(variant(wrong))[0] and got != scales:
-            raise Incorrect(problem, _row(scales), _row(got), look)
-    if got != scales:
-        at = next(i for i, (a, b) in enumerate(zip(got, scales, strict=True)) if a != b)
-        was = "not finite" if not stepped[at] else "finite"
-        raise Incorrect(
-            f"Your scale is not that of `torch.amp.GradScaler` after step {at + 1}, whose gradients were {was}.",
-            _row(scales),
-            _row(got),
-            f"growth_interval is {interval}; the scale was {_row(scales[at - 1 : at]) if at else '1024'} before",
-        )
-    mistake(
-        ended,
-        run(variant("single"))[1],
-        "You leave out only the parameters whose gradients overflow. Then the others step alone, in a direction that "
-        "is not the gradient: skip the whole step.",
-        "one decision for all parameters",
-    )
-    mistake(
-        ended,
-        run(variant("new_scale"))[1],
-        "The gradients are divided by the scale after it has changed: they were multiplied by the old one.",
-        "first unscale and step, then change the scale",
-    )
-    same(ended, trained, "The weights after all steps (in one row)", rtol=1e-3, atol=1e-4)
-    flags = [bool(v) if isinstance(v, Tensor) and v.numel() == 1 else v for v in returned]
-    if all(value is None for value in flags):
-        raise Incorrect("Your function returned None.", "True if the step was taken, else False", look="`return`")
-    if flags == [not value for value in stepped]:
-        raise Incorrect("What you return is the wrong way round.", "True if the step was taken", "True if skipped")
-    if flags != stepped:
-        raise Incorrect("What you return is not right.", "True if the step was taken, else False", returned[-1])
-
-
-def _row(values: list[float]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
-
-
-def _scaled_by_hand(loss: Tensor, optimizer: torch.optim.Optimizer, state: dict, interval: int, wrong: str) -> bool:
-    """The right step when `wrong` is empty; else the step with that mistake in it."""
-    scale, good = state["scale"], state["good"]
-    scaled = loss if wrong == "unscaled_loss" else loss * scale
-    scaled.backward()
-    having = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    bad = [p for p in having if (p.grad.isinf().any() if wrong == "inf_only" else not p.grad.isfinite().all())]
-    fine = not bad
-    if wrong == "by_loss":
-        fine = bool(scaled.isfinite())
-    if wrong == "first_only":
-        fine = bool(having[0].grad.isfinite().all())
-    if fine or wrong == "bad_counts":
-        good += 1
-    elif wrong != "good_after_bad":
-        good = 0
-    if not fine and wrong != "no_backoff":
-        state["scale"] /= 2 ** (len(bad) if wrong == "halves_each" else 1)
-    if good >= interval + {"one_late": 1, "one_early": -1}.get(wrong, 0) and wrong != "no_growth":
-        state["scale"] *= 2
-        good = good if wrong == "good_runs_on" else 0
-    state["good"] = good
-    for p in having:
-        if wrong != "scaled_step":
-            p.grad.div_(state["scale"] if wrong == "new_scale" else scale)
-    if wrong == "single":
-        for p in bad:
-            p.grad = None
-    if fine or wrong == "single":
-        optimizer.step()
-    return fine

@@ -1,20 +1,24 @@
 """The exercises of chapter 04: convolution by hand, a network to a budget, a data set, going on exactly."""
 
-import copy
+import copy  # noqa: F401 - for `changed`
 import functools
 import io
-import math
-from collections.abc import Iterator
+import math  # noqa: F401 - for the tables
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.data import DataLoader
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader, Dataset
 
 from torchcourse import data
-from torchcourse.checks.engine import AnswerRaised, Incorrect, Inputs, attempted, call, chapter, mistake, same
+from torchcourse.checks import probes
+from torchcourse.checks.engine import Inputs, attempted, call, chapter
+from torchcourse.checks.spec import Habit, Spec, changed, says  # noqa: F401 - for the tables
 
 # The first optimizer of a process imports much of PyTorch, which takes seconds on a slow machine.
 SLOW_START = 30.0
@@ -22,23 +26,17 @@ BUDGET = 20_000  # parameters of small_net
 STEPS = 80  # batches that train_garments gets
 ENOUGH = 0.65  # accuracy after so few steps: sound trainings are above, real garments or drawn, unsound ones far below
 
+# Ends of sentences: the numbers of the case.
+GIVEN = "With n = {n}, kernel = {kernel}, stride = {stride}, padding = {padding} it is {expected}, yours was {yours}."
+OF_LAYERS = "With {layers} it is {expected}, yours was {yours}."
+
 exercise = chapter("04_mnist_cnn")
-
-
-def _with_our_words(answer: Any, *args: Any, **kwargs: Any) -> Any:
-    """`call`, for arguments of ours that may raise Incorrect while the answer uses them."""
-    try:
-        return call(answer, *args, may_change=True, **kwargs)
-    except AnswerRaised as raised:
-        if isinstance(raised.error, Incorrect):
-            raise raised.error from None
-        raise
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+exercise(
     "conv_size",
     title="How large is the output?",
     minutes=4,
@@ -46,74 +44,117 @@ def _with_our_words(answer: Any, *args: Any, **kwargs: Any) -> Any:
     points=1,
     takeaway="Count the places where the window fits: the same formula holds for convolution and pooling.",
     hints=(
-        "How far can the window's left edge move? The image is n + 2·padding wide, the window covers `kernel` of it.",
-        "The first place needs no move: so one more than the number of whole strides that fit into the way.",
+        "How far can the window's left edge move? The image is n + 2·padding wide, and the window covers `kernel`.",
+        "The first place needs no move: so add 1 to the number of whole strides that fit into that distance.",
         "`(n + 2 * padding - kernel) // stride + 1`",
     ),
+    spec=Spec(
+        # Many places, the window as wide as the image, a window that ends where the image ends, and the defaults.
+        draw=lambda new: [
+            *((new.size(20, 60), new.size(5, 9), new.size(2, 4), new.size(3, 8)) for _ in range(4)),
+            (7, 7, 2, 0),
+            (23, 5, 3),
+            (28, 3),
+        ],
+        solution=lambda n, kernel, stride=1, padding=0: (n + 2 * padding - kernel) // stride + 1,
+        mistakes="""
+            = (n + 2 * padding - kernel + 1) // stride
+                You are one short: a window that ends at the edge of the image counts, too. {GIVEN}
+                look: add 1 after the division, not before
+            = (n + 2 * padding - kernel) // stride
+                You are one short: a window that cannot move at all still has one place. {GIVEN}
+                look: add 1 after the division
+            = (n + padding - kernel) // stride + 1
+                You padded one side only: there are zeros on both. {GIVEN}
+            = (n - kernel) // stride + 1
+                Your formula forgets the padding: it makes the image wider, on both sides. {GIVEN}
+            = (n - 2 * padding - kernel) // stride + 1
+                Your formula subtracts the padding: it makes the image wider. {GIVEN}
+            = -(-(n + 2 * padding - kernel) // stride) + 1
+            = round((n + 2 * padding - kernel) / stride) + 1
+                Round down: a window that would stick out does not count. {GIVEN}
+            = n + 2 * padding - kernel // stride + 1
+                `//` is computed before `+` and `-`: your formula needs parentheses. {GIVEN}
+            = n + 2 * padding - kernel + 1
+                Your formula forgets the stride: the window moves by more than one pixel. {GIVEN}
+            = (n + 2 * padding) // stride
+            = (n + 2 * padding) // stride + 1
+                Your formula forgets the kernel: the window itself covers some of the image. {GIVEN}
+            = (n + 2 * padding - kernel) / stride + 1
+                The number of places is a whole number, not {yours}.
+                look: `//` divides and rounds down
+                when: isinstance(yours, float)
+        """,
+        also_right=[
+            lambda n, kernel, stride=1, padding=0: len(range(-padding, n + padding - kernel + 1, stride)),
+            lambda n, kernel, stride=1, padding=0: F.max_pool1d(
+                F.pad(torch.zeros(1, 1, n), (padding, padding)), kernel, stride
+            ).shape[-1],
+        ],
+    ),
 )
-def conv_size(answer: Any, new: Inputs) -> None:
-    for _ in range(4):
-        while True:
-            n, k, s, p = new.size(20, 60), new.size(5, 9), new.size(2, 4), new.size(3, 8)
-            right, slips = (n + 2 * p - k) // s + 1, _sizes(n, k, s, p)
-            if len(slips) == 7 and right not in slips:  # every slip gives a number of its own
-                break
-        yours = call(answer, n, k, s, p)
-        if isinstance(yours, Tensor) and yours.numel() == 1:
-            yours = yours.item()
-        case = f"n = {n}, kernel = {k}, stride = {s}, padding = {p}"
-        if isinstance(yours, float) and not yours.is_integer():
-            text = f"A number of places is a whole number ({case})."
-            raise Incorrect(text, str(right), f"{yours:g}", "`//` divides and rounds down")
-        for wrong, text in slips.items():
-            mistake(yours, wrong, f"{text} With {case} it is {right}, yours was {yours}.")
-        same(yours, right, f"Your size for {case}")
-    k, s, steps = new.size(3, 7), new.size(2, 4), new.size(4, 9)
-    n = k + steps * s  # the last window ends where the image ends
-    yours = call(answer, n, k, s)
-    text = (
-        f"You are one short: with n = {n}, kernel = {k}, stride = {s} the last window ends at the edge, and it counts."
-    )
-    mistake(yours, steps, f"{text} It is {steps + 1}, yours was {steps}.", "add 1 after the division, not before")
-    same(yours, steps + 1, f"Your size for n = {n}, kernel = {k}, stride = {s}")
-    same(call(answer, 28, 3), 26, "Your size for n = 28 and kernel = 3, the rest by default")
-
-
-def _sizes(n: int, k: int, s: int, p: int) -> dict[int, str]:
-    """Wrong size -> the slip that leads there."""
-    return {
-        (n + p - k) // s + 1: "You padded one side only: there are zeros on both.",
-        (n - k) // s + 1: "Your formula forgets the padding: it makes the image wider, on both sides.",
-        (n + 2 * p - k) // s: "You are one short: a window that cannot move at all still has one place.",
-        -(-(n + 2 * p - k) // s) + 1: "You rounded up: a window that would stick out is left out.",
-        n + 2 * p - k + 1: "Your formula forgets the stride: the window moves by more than one pixel.",
-        (n + 2 * p) // s: "Your formula forgets the kernel: the window covers some of the image by itself.",
-        (n + 2 * p) // s + 1: "Your formula forgets the kernel: the window itself covers some of the image.",
-    }
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-class NoConvolution(TorchDispatchMode):
-    """Notices when PyTorch's own convolution is asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.asked |= "conv" in func.__name__
-        return func(*args, **(kwargs or {}))
+def _images_and_kernels(new: Inputs) -> list[tuple]:
+    b, c, o = new.sizes(3, 2, 6)
+    (h, w), (height, width) = new.sizes(2, 2, 4), new.sizes(2, 7, 10)
+    many = new.randn(b, c, height, width), new.randn(o, c, h, w), new.randn(o)
+    return [many, (new.randn(1, 1, 3, 2), new.randn(1, 1, 3, 2), new.randn(1))]  # and a kernel as large as its image
 
 
-@exercise(
+def _windows(images: Tensor, weight: Tensor) -> Tensor:
+    """[B, C, rows, columns, h, w]"""
+    return images.unfold(2, weight.shape[2], 1).unfold(3, weight.shape[3], 1)
+
+
+def _convolve(images, weight, bias):
+    return torch.einsum("bcijhw,ochw->boij", _windows(images, weight), weight) + bias[:, None, None]
+
+
+def _convolve_by_places(images, weight, bias):
+    h, w = weight.shape[2:]
+    rows, columns = images.shape[2] - h + 1, images.shape[3] - w + 1
+    output = torch.zeros(len(images), len(weight), rows, columns)
+    for row in range(rows):
+        for column in range(columns):
+            window = images[:, :, row : row + h, column : column + w]
+            output[:, :, row, column] = torch.einsum("bchw,ochw->bo", window, weight) + bias
+    return output
+
+
+def _convolve_by_matmul(images, weight, bias):
+    h, w = weight.shape[2:]
+    output = weight.flatten(1) @ F.unfold(images, (h, w)) + bias[:, None]
+    return output.unflatten(2, (images.shape[2] - h + 1, images.shape[3] - w + 1))
+
+
+def _convolve_by_moving_images(images, weight, bias):
+    h, w = weight.shape[2:]
+    rows, columns = images.shape[2] - h + 1, images.shape[3] - w + 1
+    output = bias[:, None, None].expand(len(images), -1, rows, columns)
+    for i in range(h):
+        for j in range(w):
+            part = images[:, :, i : i + rows, j : j + columns]
+            output = output + torch.einsum("bcyx,oc->boyx", part, weight[:, :, i, j])
+    return output
+
+
+def _last_places_empty(images, weight, bias):
+    output = F.conv2d(images, weight, bias)
+    output[:, :, -1] = output[:, :, :, -1] = 0
+    return output
+
+
+exercise(
     "convolve",
     title="A convolution by hand",
     minutes=10,
     difficulty=3,
     points=3,
-    takeaway="A convolution is a matrix product of windows and kernels; that is why processors are so quick at it.",
+    takeaway="A convolution is a matrix product of windows and kernels; that is why processors are so fast at it.",
     hints=(
         "For one place: cut the window out of all images and channels, multiply with each kernel, add up over channel, "
         "row and column.",
@@ -121,298 +162,492 @@ class NoConvolution(TorchDispatchMode):
         "Two loops over the places fill `output[:, :, row, column]`; or `windows = images.unfold(2, h, 1)."
         "unfold(3, w, 1)` has all of them, [B, C, rows, columns, h, w], for one einsum.",
     ),
+    spec=Spec(
+        draw=_images_and_kernels,
+        solution=_convolve,
+        rtol=1e-3,
+        atol=1e-4,
+        look="the sum over channels, rows and columns of window · kernel, plus the bias of the kernel",
+        mistakes="""
+            = F.conv2d(images, weight)
+                The bias is missing: each output channel adds one number.
+            = F.conv2d(images, weight.flip(2, 3), bias)
+                You flipped the kernel, as in mathematics. Networks use it as it is.
+            = F.conv2d(images[:, :1], weight[:, :1], bias)
+            = F.conv2d(images[:, -1:], weight[:, -1:], bias)
+                You used one channel only: the window reaches through all of them.
+            = F.conv2d(images, weight / weight[0].numel(), bias)
+            = F.conv2d(images, weight / weight.shape[1], bias)
+            = F.conv2d(images, weight / weight[0, 0].numel(), bias)
+                You took a mean; a convolution adds up over channels, rows and columns.
+            = F.conv2d(images, weight, bias * images.shape[1])
+            = F.conv2d(images, weight, bias * weight[0].numel())
+                The bias was added more than once, for each channel or each pixel. It belongs to the finished sum.
+            = F.conv2d(images, weight) + bias
+                Your bias has shape {bias.shape}, and broadcasting lines that up with the last axis, the columns.
+                look: `bias[:, None, None]`: one number for each output channel
+            = torch.einsum("bcijhw,ochw->bocij", _windows(images, weight), weight)
+                The channels are not summed: your result still has an axis for them.
+                when: yours.dim() == 5
+            = F.conv2d(images, weight, bias, padding="same")
+                Your output is as large as the image: this convolution has no padding.
+                look: only places where the whole window fits
+                when: yours.shape[2:] == images.shape[2:]
+            = F.conv2d(images, weight, bias)[:, :, :-1, :-1]
+                The last row and column of places are missing: there are {expected.shape}, you have {yours.shape}.
+                look: H − h + 1 places, not H − h
+                when: yours.shape == expected[:, :, :-1, :-1].shape
+            _last_places_empty
+                Everything is right except the last row and column of places: nothing was written there.
+                look: `range(H - h + 1)`, not `range(H - h)`
+                when: torch.allclose(yours[:, :, :-1, :-1], expected[:, :, :-1, :-1], rtol=1e-3, atol=1e-4)
+        """,
+        habits=[
+            Habit(
+                "The result is right, but PyTorch's convolution made it. Here you write your own.",
+                F.conv2d,
+                lambda images, weight, bias: torch.func.functional_call(
+                    nn.Conv2d(*weight.shape[1::-1], weight.shape[2:]), {"weight": weight, "bias": bias}, images
+                ),
+                probe=probes.operations,
+                when=lambda *operations: any("conv" in name for names in operations for name in names),
+                look="loops, `unfold`, `einsum` and `@` instead of conv2d",
+            )
+        ],
+        also_right=[_convolve_by_places, _convolve_by_matmul, _convolve_by_moving_images],
+    ),
 )
-def convolve(answer: Any, new: Inputs) -> None:
-    b, c, o = new.sizes(3, 2, 6)
-    (h, w), (height, width) = new.sizes(2, 2, 4), new.sizes(2, 6, 9)
-    images, weight, bias = new.randn(b, c, height, width), new.randn(o, c, h, w), new.randn(o)
-    with NoConvolution() as watch:
-        yours = call(answer, images, weight, bias)
-    right = F.conv2d(images, weight, bias)
-    look = "the sum over channels, rows and columns of window · kernel, plus the bias of the kernel"
-    no_sum = torch.einsum("bcijhw,ochw->bocij", images.unfold(2, h, 1).unfold(3, w, 1), weight)
-    mistake(yours, F.conv2d(images, weight), "The bias is missing: each output channel adds one number.", look)
-    mistake(
-        yours,
-        F.conv2d(images, weight.flip(2, 3), bias),
-        "You flipped the kernel, as mathematicians do. In networks it lies on the window as it is.",
-        look,
-    )
-    mistake(
-        yours,
-        F.conv2d(images[:, :1], weight[:, :1], bias),
-        "You used the first channel only: the window reaches through all of them.",
-        look,
-    )
-    mistake(
-        yours,
-        F.conv2d(images, weight) / (c * h * w) + bias[:, None, None],
-        "You took the mean over the window; a convolution adds up.",
-        look,
-    )
-    mistake(
-        yours,
-        no_sum.sum(2) + c * bias[:, None, None],
-        "The bias was added once for each input channel. It belongs to the finished sum.",
-        look,
-    )
-    if isinstance(yours, Tensor) and yours.shape == (b, o, height, width):
-        raise Incorrect(
-            "Your output is as large as the image: this convolution has no padding.",
-            tuple(right.shape),
-            tuple(yours.shape),
-            "only places where the whole window fits",
-        )
-    if isinstance(yours, Tensor) and yours.shape == (b, o, height - h, width - w):
-        raise Incorrect(
-            "The last row and column of places are missing.",
-            tuple(right.shape),
-            tuple(yours.shape),
-            "H − h + 1 places, not H − h",
-        )
-    corner = slice(None), slice(None), -1, -1
-    if isinstance(yours, Tensor) and yours.shape == right.shape and (yours - right)[corner].abs().min() > 1e-3:
-        mistake(
-            yours[:, :, :-1, :-1],
-            right[:, :, :-1, :-1],
-            "All is right but the last row and column of places: nothing was written there.",
-            "`range(H - h + 1)`, not `range(H - h)`",
-        )
-    same(yours, right, "Your convolution", rtol=1e-3, atol=1e-4, look=look)
-    if watch.asked:
-        raise Incorrect(
-            "The result is right, but PyTorch's convolution made it. Here you make your own.",
-            "loops, `unfold`, `einsum`, `@`",
-            "a call of conv2d",
-        )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
-    "small_net",
-    seconds=SLOW_START,
-    title="A network to a budget",
-    minutes=10,
-    difficulty=3,
-    points=3,
-    takeaway="Shrink before you flatten: in a small network most parameters stand in the first linear layer.",
-    hints=(
-        "Two or three convolutions, each followed by ReLU and something that halves the image, then flatten, then one "
-        "linear layer.",
-        "Count: a convolution has out · in · k · k + out parameters, a linear layer out · in + out. With 16 channels "
-        "of 7 × 7 pixels the last layer has 7,850.",
-        "`nn.Conv2d(1, 8, 3, padding=1)`, ReLU, `nn.MaxPool2d(2)`, `nn.Conv2d(8, 16, 3, padding=1)`, ReLU, "
-        "`nn.MaxPool2d(2)`, `nn.Flatten()`, `nn.Linear(16 * 7 * 7, 10)`.",
-    ),
-)
-def small_net(answer: Any, new: Inputs) -> None:
-    torch.manual_seed(new.size(0, 10**6))
+class _Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 8, 3, padding=1)
+        self.conv2 = nn.Conv2d(8, 16, 3, padding=1)
+        self.dropout = nn.Dropout(0.2)
+        self.last = nn.Linear(16 * 7 * 7, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
+        return self.last(self.dropout(x))
+
+
+class _NetworkByHand(nn.Module):
+    """Weights without nn.Conv2d, and a maximum over all places: nonlinear, without ReLU and without bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(10, 1, 7, 7) / 7)
+
+    def forward(self, x):
+        return F.conv2d(x, self.weight).amax((2, 3))
+
+
+def _with_norm() -> nn.Module:
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((1, 16), (16, 32), (32, 32)):
+        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+
+
+def _short(*between: nn.Module, classes: int = 10) -> Callable:
+    return lambda: nn.Sequential(nn.Conv2d(1, 8, 3, stride=3), *between, nn.Flatten(), nn.Linear(8 * 81, classes))
+
+
+def _each(solution: Callable, old: str, *new: str) -> list[Callable]:
+    """The solution with one place of its source changed, in several ways."""
+    return [changed(solution, (old, each)) for each in new]
+
+
+def _making(*layers: str) -> list[Callable]:
+    return _each(_Network, "nn.Linear(16 * 7 * 7, 10)", *layers)
+
+
+def _look_at_network(answer: Any, images: Tensor, labels: Tensor, seed: int) -> dict[str, Any]:
+    """Make networks, and see what they do with these images."""
+    torch.manual_seed(seed)
     attempted(answer)
-    if isinstance(answer, nn.Module):
-        raise Incorrect("This is one network; wanted is the class (or function) that makes networks.", "SmallNet", "it")
-    model = call(answer)
-    if not isinstance(model, nn.Module):
-        raise Incorrect("What you make is not a network.", "an nn.Module", model)
-    model.cpu()
-    b = new.size(3, 9)
-    images = new.randn(b, 1, 28, 28)
-    model.eval()
-    with NoConvolution() as watch:
-        logits = _forward(model, images)
-    hidden = _hidden_layers(model)
-    if hidden:
-        raise Incorrect(
-            f"The layers in `self.{hidden}` stand in a plain list or dict: no optimizer will ever see their weights.",
-            "layers as attributes, in nn.Sequential or in nn.ModuleList",
-            f"a {type(getattr(model, hidden)).__name__}",
-        )
-    if not isinstance(logits, Tensor):
-        raise Incorrect("Your network does not return a tensor.", "logits [B, 10]", logits, "`return` in forward")
-    if logits.shape != (b, 10):
-        if logits.ndim == 1 or (logits.ndim == 2 and logits.shape[0] != b):
-            raise Incorrect(
-                "The batch got lost: there should be a row of logits for each image.",
-                (b, 10),
-                tuple(logits.shape),
-                "`flatten(1)` leaves the batch alone; `flatten(0)`, `flatten()` and `view(-1, …)` do not",
-            )
-        raise Incorrect("The logits have the wrong shape.", (b, 10), tuple(logits.shape), "the last layer")
-    if (logits >= 0).all() and torch.allclose(logits.sum(1), torch.ones(b), atol=1e-4):
-        raise Incorrect(
-            "These are probabilities: there is a softmax at the end. The loss has one inside, and two learn slowly.",
-            "logits",
-            "rows that sum to 1",
-            "the last line of forward",
-        )
-    if torch.allclose(logits.exp().sum(1), torch.ones(b), atol=1e-4):
-        raise Incorrect(
-            "These are log-probabilities: there is a log_softmax at the end. `cross_entropy` takes plain logits.",
-            "logits",
-            "rows whose exponentials sum to 1",
-        )
-    if (logits == 0).any() and logits.any() and (logits >= 0).all():
-        raise Incorrect(
-            "No logit is below zero: there is a ReLU behind the last layer. What it cuts off learns nothing.",
-            "logits of both signs",
-            look="the last line of forward",
-        )
-    if not torch.allclose(logits, _forward(model, images), atol=1e-5):
-        raise Incorrect(
-            "In eval mode the same images get other logits the second time: something is drawn at random.",
-            "equal logits",
-            "other ones",
-            "`F.dropout` asks nobody about the mode: `nn.Dropout`, or `training=self.training`; and layers are made "
-            "in `__init__`, not in forward",
-        )
-    if not torch.allclose(logits[:2], _forward(model, images[:2]), atol=1e-4):
-        raise Incorrect(
-            "An image gets other logits in other company: images of a batch are mixed.",
-            "the same logits in every batch",
-            "other ones",
-            "every reshape before the last layer",
-        )
-    if not watch.asked:
-        raise Incorrect("There is no convolution in your network.", "at least one nn.Conv2d, used in forward", "none")
-    others = images.roll(1, 0)
-    zero, sums = _forward(model, torch.zeros_like(images)), _forward(model, images + others)
-    if not torch.equal(logits, zero) and torch.allclose(logits + _forward(model, others), sums + zero, atol=1e-4):
-        raise Incorrect(
-            "Your network has no ReLU: layer after layer, it can do no more than a single linear one.",
-            "something that bends between the layers",
-            "logits of a sum of images that are the sum of their logits",
-            "`nn.ReLU()` after each convolution",
-        )
-    count = sum(parameter.numel() for parameter in model.parameters())
-    if count > BUDGET:
-        largest, size = max(((n, p.numel()) for n, p in model.named_parameters()), key=lambda pair: pair[1])
-        raise Incorrect(
-            "Your network is over the budget.",
-            f"at most {BUDGET:,} parameters",
-            f"{count:,}, of which {size:,} in `{largest}`",
-            "halve the image once more before you flatten, or take fewer channels",
-        )
-    model.train()
-    loss = F.cross_entropy(_forward(model, images), new.ints(0, 10, (b,)))
-    if not loss.requires_grad:
-        raise Incorrect(
-            "Nothing in your network can learn: no gradient flows through it.",
-            look="`no_grad`, `detach`, `requires_grad_(False)`",
-        )
-    loss.backward()
-    asleep = [name for name, parameter in model.named_parameters() if parameter.grad is None]
-    if asleep:
-        raise Incorrect(
-            f"`{asleep[0]}` gets no gradient: forward does not use that layer.", look="every layer of __init__"
-        )
+    model = answer if isinstance(answer, nn.Module) else call(answer, may_return_none=True)
+    if model is answer or not isinstance(model, nn.Module):
+        return {"instead": model}
+    ask = partial(call, lambda given: model(given), may_return_none=True)
+    model.cpu().eval()
+    seen: dict[str, Any] = {"hidden": _hidden_layers(model), "logits": ask(images)}
+    if _form(seen["logits"]) != ((len(images), 10), torch.float32):
+        return seen
+    others = 2 * images.flip(3)
+    given = {"again": images, "zero": 0 * images, "others": others, "sum": images + others}
+    seen |= {name: ask(each) for name, each in given.items()}
+    seen["in company"] = ask(torch.cat([others, images, others]))[len(images) : -len(images)]
+    seen["operations"] = probes.operations(model, images)
+    sizes = {name: parameter.numel() for name, parameter in nn.Module.named_parameters(model)}  # of no subclass
+    seen |= {"total": sum(sizes.values()), "largest": max(sizes.items(), key=lambda item: item[1], default=None)}
+    loss = F.cross_entropy(call(model.train(), torch.cat([images, others])), torch.cat([labels, labels]))
+    if loss.requires_grad:
+        loss.backward()
+        learning = [(name, each.grad) for name, each in model.named_parameters() if each.requires_grad]
+        seen["asleep"] = [name for name, gradient in learning if gradient is None]
+    seen["amplified"] = torch.cat([_amplified(call(answer), images) for _ in range(3)])
+    return seen
 
 
-def _forward(model: nn.Module, images: Tensor) -> Any:
-    return call(lambda x: model(x), images)
+def _amplified(model: nn.Module, images: Tensor) -> Tensor:
+    """Logits with large weights: if something squashes them, it shows."""
+    model.cpu().eval()
+    with torch.no_grad():
+        model(images)  # lazy layers get their weights
+        for parameter in model.parameters():
+            parameter.mul_(5).add_(torch.randn_like(parameter))
+        return model(10 * images)
 
 
 def _hidden_layers(model: nn.Module) -> str | None:
+    """The attribute in which layers are that PyTorch doesn't see."""
     for name, value in vars(model).items():
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
         if not name.startswith("_") and any(isinstance(part, nn.Module) for part in parts):
             return name
     return None
 
 
+def _differ(one: Tensor, other: Tensor) -> bool:
+    return not torch.allclose(one, other, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def _is_softmax(logits: Tensor) -> bool:
+    """Tell whether these are probabilities or their logarithms."""
+    numbers = logits if (logits >= 0).all() else logits.exp()
+    return any(not _differ(numbers.sum(axis), torch.ones(())) for axis in (0, 1))
+
+
+def _is_relu(logits: Tensor) -> bool:
+    return bool((logits >= 0).all() and (logits == 0).any() and logits.any())
+
+
+exercise(
+    "small_net",
+    seconds=SLOW_START,
+    title="A network within a budget",
+    minutes=10,
+    difficulty=3,
+    points=3,
+    takeaway="Shrink the image before you flatten it: in a small network, most parameters are in the first linear "
+    "layer.",
+    hints=(
+        "Two or three convolutions, each followed by ReLU and something that halves the image; then flatten, then one "
+        "linear layer.",
+        "Count: a convolution has out · in · k · k + out parameters, a linear layer out · in + out. With 16 channels "
+        "of 7 × 7 pixels, the last layer has 7,850.",
+        "`nn.Conv2d(1, 8, 3, padding=1)`, ReLU, `nn.MaxPool2d(2)`, `nn.Conv2d(8, 16, 3, padding=1)`, ReLU, "
+        "`nn.MaxPool2d(2)`, `nn.Flatten()`, `nn.Linear(16 * 7 * 7, 10)`.",
+    ),
+    spec=Spec(
+        draw=lambda new: [
+            (new.randn(b, 1, 28, 28), new.ints(0, 10, (b,)), new.size(0, 10**6)) for b in (new.size(3, 9), 1)
+        ],
+        solution=_Network,
+        probe=_look_at_network,
+        free=True,
+        finds={},  # nothing is compared with a result of the solution, so no check runs it
+        mistakes="""
+            nn.Flatten()
+            lambda: [nn.Flatten(), nn.Linear(784, 10)]
+                The check needs your class, or a function that makes networks. What it got is {yours[instead]}.
+                look: `check(…, SmallNet)`, without parentheses; a function has to return an nn.Module
+                when: "instead" in yours
+            super().__init__() → pass || self.last = nn.Linear(784, 10); super().__init__()
+                `super().__init__()` is missing: it comes before the first layer, so that PyTorch can register it.
+                when: says(yours, "before Module.__init__", "no attribute '_modules'")
+            def forward → def foward
+                Your class has no method `forward`, so it cannot do anything with an image.
+                look: the spelling of its name; it is indented like `__init__`
+                when: says(yours, 'required "forward" function')
+            self.conv2 = → self.more = 2 * [None]; self.more[1] = && self.conv2( → self.more[1](
+                The layers in `self.{yours[hidden]}` are in a plain list or dict: no optimizer will find them.
+                look: make them attributes, or use `nn.Sequential` or `nn.ModuleList`
+                when: yours["hidden"]
+            return self.last → self.last
+            self.last(self.dropout(x))
+                    → self.last(x).max(dim=1) || self.last(x).detach().numpy() || self.last(x).tolist()
+                `forward` should return one tensor of logits. It returned {yours[logits]}.
+                look: `return` at the end of `forward`
+                when: not isinstance(yours["logits"], Tensor)
+            self.last(self.dropout(x))
+                    → self.last(x).argmax(dim=1) || self.last(x).argmax(1, keepdim=True) || self.last(x).amax(1)
+                Your network returns one number for each image, as `argmax` does. The loss needs all ten logits.
+                look: the last line of `forward`, and the size of the last layer
+                when: yours["logits"].numel() == len(images)
+            self.last(self.dropout(x))
+                    → self.last(x).flatten() || self.last(x).mean(0) || self.last(x).squeeze() || self.last(x).t()
+            (16 * 7 * 7, 10) → (392, 10) && .flatten(1) → .view(-1, 392)
+                The batch got lost: the logits of {images.shape[0]} images should have {images.shape[0]} rows of 10, and
+                yours have the shape {yours[logits].shape}.
+                look: `flatten(1)` leaves the batch alone; `flatten(0)`, `view(-1, …)` and `squeeze()` do not
+                when: yours["logits"].dim() < 2 or len(yours["logits"]) != len(images)
+            _short(nn.ReLU(), classes=9)
+            lambda: nn.Sequential(nn.Conv2d(1, 8, 8, 4), nn.ReLU(), nn.Conv2d(8, 10, 6))
+            self.last(self.dropout(x)) → self.last(x).double() || self.last(x).half()
+                The logits should be float32 of shape ({images.shape[0]}, 10); yours are {yours[logits]}.
+                look: the last layer: ten outputs for each image, after `flatten(1)`, and no other dtype
+                when: yours["logits"].shape[1:] != (10,) or yours["logits"].dtype != torch.float32
+            self.last(self.dropout(x)) → self.last(x).log() || self.last(x) / 0
+                Some of your logits are nan or infinite.
+                look: a logarithm, a root or a division in `forward`
+                when: not yours["logits"].isfinite().all()
+            self.last(self.dropout(x))
+                    → self.last(x).softmax(1) || self.last(x).softmax(0) || self.last(x).log_softmax(1)
+                There is a softmax or log_softmax at the end. The loss has one inside: return the logits themselves.
+                look: the last line of `forward`: return the logits
+                when: _is_softmax(yours["logits"])
+            self.last(self.dropout(x))
+                    → self.last(x).sigmoid() || 1 / (1 + torch.exp(-self.last(x))) || self.last(x).clamp(0, 1)
+                    || self.last(x).tanh() || self.last(x).relu()
+                A nonlinearity (ReLU, sigmoid, tanh …) follows the last layer. Logits may be any numbers.
+                look: the last line of `forward`: return what the last layer gives
+                when: (yours["amplified"].abs() <= 1).all() or _is_relu(yours["amplified"])
+            self.last(self.dropout(x))
+                    → self.last(F.dropout(x, 0.2)) || nn.Linear(784, 10)(x) || self.last(x) + torch.randn(10)
+                In eval mode, the same images get different logits the second time: something is drawn at random.
+                look: `F.dropout` does not know the mode: use `nn.Dropout`. Layers belong in `__init__`
+                when: _differ(yours["logits"], yours["again"])
+            self.last(self.dropout(x))
+                    → self.last(x - x.mean(0)) || self.last(x) / self.last(x).max() || self.last(x).cumsum(0)
+                The logits of an image depend on the other images of its batch.
+                look: each reshape, mean and maximum in `forward`: axis 0 is the batch
+                when: _differ(yours["logits"], yours["in company"])
+            lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 20), nn.ReLU(), nn.Linear(20, 10))
+                There is no convolution in your network.
+                look: at least one `nn.Conv2d`, used in `forward`
+                when: not any("conv" in name for name in yours["operations"])
+            _short()
+            _short(nn.Dropout(0.1), nn.BatchNorm2d(8), nn.AvgPool2d(1))
+                Your network is linear from end to end, and could be replaced by a single layer: there is no ReLU.
+                look: something nonlinear between the layers: `nn.ReLU()` after each convolution
+                when: _differ(yours["logits"], yours["zero"]) and not _differ(yours["logits"] + yours["others"],
+                    yours["sum"] + yours["zero"])
+            _short(nn.ReLU(), nn.Conv2d(8, 8, 1), nn.Flatten(), nn.Linear(8 * 81, 8 * 81))
+                Your network has {yours[total]:,} parameters, over the budget of 20,000. `{yours[largest][0]}` alone has
+                {yours[largest][1]:,}.
+                look: halve the image once more before you flatten it, or use fewer channels
+                when: yours["total"] > BUDGET
+            self.last(self.dropout(x)) → self.last(x).detach()
+            nn.Linear(16 * 7 * 7, 10) → nn.Linear(784, 10); self.requires_grad_(False)
+                Nothing in your network can learn: no gradient flows through it.
+                look: `no_grad`, `detach`, `requires_grad_(False)`
+                when: "asleep" not in yours
+            nn.Linear(16 * 7 * 7, 10) → nn.Linear(784, 10); self.more = nn.Conv2d(8, 8, 3)
+            self.last(self.dropout(x)) → self.last(x.detach())
+                `{yours[asleep][0]}` gets no gradient: `forward` does not use that layer, or cuts it off.
+                look: every layer of `__init__`; `detach` and `no_grad` in `forward`
+                when: yours["asleep"]
+        """,
+        also_right=[
+            *(_with_norm, _NetworkByHand, *_making("nn.Linear(784, 10); nn.init.zeros_(self.last.weight)")),
+            lambda: nn.Sequential(nn.Conv2d(1, 12, 5, stride=3), nn.GELU(), nn.Flatten(), nn.Linear(12 * 8 * 8, 10)),
+            lambda: nn.Sequential(nn.LazyConv2d(8, 5), nn.MaxPool2d(4), nn.Flatten(), nn.LazyLinear(10)),
+        ],
+    ),
+)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
+
+
+LENGTH, IMAGES, LABELS = "The length of your data set", "The stack of your images", "The list of your labels"
+PLAIN = "Without a transform, the image of sample 1"
 
 
 class Transform:
-    """Adds a number that is another one in every call, and counts the calls."""
+    """Adds a number that is different in every call, and remembers what it is given."""
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.given: list[Any] = []
 
-    def __call__(self, image: Tensor) -> Tensor:
-        if not isinstance(image, Tensor) or image.ndim != 3:
-            raise Incorrect("The transform got something that is not one image.", "uint8 [C, H, W]", image)
-        self.calls += 1
-        return image.float() / 255 + self.calls
+    def __call__(self, image: Any) -> Any:
+        self.given.append(image)
+        return image.float() / 255 + len(self.given) if isinstance(image, Tensor) else image
 
 
-@exercise(
+def _look_at_samples(answer: Any, images: Tensor, labels: Tensor, order: list[int]) -> dict[str, Any]:
+    """Make a data set and ask for samples in this order, and for the first one again; then without a transform."""
+    stored, transform = images.clone(), Transform()
+    ds = call(answer, stored, labels.clone(), transform, may_change=True)
+    for name in ("__len__", "__getitem__"):
+        if getattr(type(ds), name, None) in (None, getattr(Dataset, name, None)):  # Dataset's own only raises
+            return {"absent": name}
+    seen: dict[str, Any] = {"calls when made": len(transform.given), LENGTH: call(lambda: len(ds)), "calls": []}
+    pairs = []
+    for index in [*order, order[0]]:
+        before = len(transform.given)
+        sample = call(lambda index=index: ds[index], may_return_none=True)
+        seen["calls"].append(len(transform.given) - before)
+        if not isinstance(sample, tuple | list) or len(sample) != 2:
+            return seen | {"no pair": sample}
+        pairs.append(sample)
+    seen["calls"] = next((calls for calls in seen["calls"] if calls != 1), 1)
+    seen["changed"] = not torch.equal(stored, images)
+    seen["not an image"] = [each for each in transform.given if _form(each)[:1] != _form(images[0])[:1]][:1]
+    if seen["not an image"]:
+        return seen
+    seen["no label"] = [label for _, label in pairs if not _is_whole(label)][:1]
+    seen[LABELS] = [int(label) for _, label in pairs if _is_whole(label)]
+    same_kind = len({getattr(image, "shape", None) for image, _ in pairs}) == 1 and isinstance(pairs[0][0], Tensor)
+    seen[IMAGES] = torch.stack([image for image, _ in pairs]) if same_kind else pairs[0][0]
+    plain = call(answer, images, labels)
+    seen[PLAIN] = call(lambda: plain[1][0])
+    seen["The row of labels in a batch made by DataLoader"] = call(lambda: next(iter(DataLoader(plain, 4)))[1])
+    return seen
+
+
+def _is_whole(label: Any) -> bool:
+    if isinstance(label, Tensor):
+        return label.dim() == 0 and not label.is_floating_point() and label.dtype != torch.bool
+    return isinstance(label, int | np.integer) and not isinstance(label, bool)
+
+
+def _form(value: Any) -> Any:
+    return (value.shape, value.dtype) if isinstance(value, Tensor) else (type(value),)
+
+
+class _Samples(Dataset):
+    def __init__(self, images, labels, transform=None):
+        self.images, self.labels, self.transform = images, labels, transform
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        image = self.images[index]
+        if self.transform:
+            image = self.transform(image)
+        return image, int(self.labels[index])
+
+
+class _Pairs:
+    def __init__(self, images, labels, transform=None):
+        self.pairs = list(zip(images, labels, strict=True))
+        self.transform = transform if transform is not None else lambda image: image
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, index):
+        image, label = self.pairs[index]
+        return self.transform(image), label
+
+
+class _Remembered(_Samples):
+    @functools.cache  # noqa: B019
+    def __getitem__(self, index):
+        return super().__getitem__(index)
+
+
+def _list_of_pairs(images, labels, transform=None):
+    return zip(images if transform is None else map(transform, images), labels.tolist(), strict=True)
+
+
+exercise(
     "image_dataset",
-    title="A Dataset of your own",
+    title="Your own Dataset",
     minutes=8,
     difficulty=2,
     points=2,
-    takeaway="Two methods make a data set, and the transform runs when a sample is asked for: random ones stay random.",
+    takeaway="Two methods make a data set. The transform runs each time you ask for a sample, so a random one stays "
+    "random.",
     hints=(
         "Keep the three arguments in `__init__`; nothing else happens there.",
-        "`__getitem__` takes one image, applies the transform if there is one, and returns it with the label.",
+        "`__getitem__` takes one image, applies the transform if there is one, and returns the image with its label.",
         "`image = self.images[index]`, `if self.transform: image = self.transform(image)`, "
         "`return image, int(self.labels[index])`.",
     ),
+    spec=Spec(
+        draw=lambda new: [
+            (new.images(n, 1, *new.sizes(2, 4, 8)), new.permutation(n) % 10, new.permutation(n).tolist())
+            for n in [new.size(11, 16)]
+        ],
+        solution=_Samples,
+        probe=_look_at_samples,
+        look="a sample is the transform of `self.images[index]`, and `self.labels[index]`",
+        mistakes=r"""
+            __len__ → length
+            __getitem__ → get
+            _list_of_pairs
+                A data set needs the method `{yours[absent]}`, and yours does not have it.
+                look: two underscores on either side of the name; it is indented like `__init__`
+                when: "absent" in yours
+            if self.transform: → if True:
+                `transform` may be None, and your data set calls it anyway.
+                look: `if self.transform is not None:`
+                when: says(yours, "'NoneType' object is not callable")
+            image, int(self.labels[index]) → image || {'image': image}
+            return image, int(self.labels[index]) → (image, int(self.labels[index]))
+                A sample should be the pair (image, label); yours is {yours[no pair]}.
+                look: `return` in `__getitem__`
+                when: "no pair" in yours
+            = images, → = transform(images) if transform else images,
+            self.transform(image) → self.transform(self.images)[index]
+            self.images[index] → self.images[: index + 1]
+            self.transform(image) → torch.tensor(self.transform(image.numpy()) / 255)
+                The transform takes one image at a time, a tensor [C, H, W]. It got {yours[not an image][0]}.
+                look: where you call the transform
+                when: yours["not an image"]
+            = images, → = [transform(image) if transform else image for image in images],
+                The transform already ran when the data set was made, {yours[calls when made]} times. A random one would
+                be random only once.
+                look: `__init__`: keep the transform, and call it in `__getitem__`
+                when: yours["calls when made"]
+            return image, int(self.labels[index]) → self.images[index] = 0; return image, int(self.labels[index])
+                The stored images have changed: in the next epoch, they will be different ones.
+                look: whatever works in place: a method that ends in an underscore, `+=`, an assignment to a slice
+                when: yours["changed"]
+            len(self.images) → len(self.images[0]) || len(self.images) - 1
+                The length of your data set is {yours[{LENGTH}]}; it should be the number of samples,
+                {expected[{LENGTH}]}.
+                look: `__len__`
+                when: yours[LENGTH] != expected[LENGTH]
+            image, int(self.labels[index]) → int(self.labels[index]), image
+                The image and its label are in the wrong order: (image, label) is right.
+                look: `return` in `__getitem__`
+                when: yours["no label"][0].ndim == 3
+            _Remembered
+            self.transform(image) → image || self.transform(self.transform(image))
+                For one sample, the transform ran {yours[calls]} times. It should run once whenever you ask for a
+                sample, even when you ask for the same one again.
+                look: `image = self.transform(image)` in `__getitem__`
+                when: yours["calls"] != expected["calls"]
+            image = self.transform(image) → self.transform(image)
+                You call the transform, but return the image from before it.
+                look: `image = self.transform(image)`
+                when: torch.equal(yours[IMAGES], images[[*order, order[0]]])
+            int(self.labels[index]) → float(self.labels[index]) || self.labels[index].float() || self.labels
+                    || self.labels[index : index + 1] || 'shirt'
+                A label should be one whole number, the number of its class. Yours is {yours[no label][0]}.
+                look: `int(self.labels[index])`
+                when: yours["no label"]
+            image = self.images[index] → image = self.images[index].float()
+            if self.transform: → if not self.transform: image = image[0]\n        else:
+                Without a transform, the image should come as it is stored, {expected[{PLAIN}]}. Yours is
+                {yours[{PLAIN}]}.
+                look: what happens to the image when `transform` is None
+                when: torch.equal(yours[IMAGES], expected[IMAGES]) and _form(yours[PLAIN]) != _form(expected[PLAIN])
+        """,
+        also_right=[_Pairs],
+    ),
 )
-def image_dataset(answer: Any, new: Inputs) -> None:
-    n, (height, width) = new.size(11, 16), new.sizes(2, 4, 8)
-    images, labels = new.images(n, 1, height, width), new.ints(0, 10, (n,))
-    kept, transform = images.clone(), Transform()
-    ds = _with_our_words(answer, images, labels, transform)
-    if transform.calls:
-        raise Incorrect(
-            "The transform already ran when the data set was made. A random one would then be random only once.",
-            "no call before a sample is asked for",
-            f"{transform.calls} calls",
-            "`__init__`: keep the transform, call it in `__getitem__`",
-        )
-    if not hasattr(ds, "__len__") or not hasattr(ds, "__getitem__"):
-        raise Incorrect("A data set needs the methods `__len__` and `__getitem__`.", yours=ds)
-    same(call(lambda: len(ds)), n, "The length of your data set", look="`__len__`: the number of images")
-    for index in (0, n - 1, new.size(1, n - 2), 0):  # the first one twice: each time the transform has to run
-        before = transform.calls
-        sample = _with_our_words(lambda index=index: ds[index])
-        if not isinstance(sample, (tuple, list)) or len(sample) != 2:
-            raise Incorrect("A sample is not a pair.", "(image, label)", sample, "`return` in `__getitem__`")
-        if not torch.equal(images, kept):
-            text = "The stored images have changed: the next epoch will see others."
-            raise Incorrect(text, look="what works in place")
-        image, label = sample
-        plain = kept[index]
-        if transform.calls == before:
-            raise Incorrect(
-                "A sample that was asked for again came without a call of the transform: each epoch would be the same."
-                if before
-                else "The transform was never called.",
-                "the transformed image",
-                "the stored one" if isinstance(image, Tensor) and torch.equal(image, plain) else image,
-                "`self.transform(image)` in `__getitem__`",
-            )
-        if transform.calls > before + 1:
-            raise Incorrect(
-                "The transform ran more than once for one sample.", "one call", f"{transform.calls - before} calls"
-            )
-        mistake(image, plain, "You call the transform, but return the image from before it.", "what it returns")
-        if isinstance(label, Tensor) and label.ndim == 3:
-            raise Incorrect("Image and label are the other way round.", "(image, label)", sample, "`return`")
-        if (isinstance(label, Tensor) and label.is_floating_point()) or isinstance(label, float):
-            raise Incorrect(
-                "The label is a float. Classes are counted, and `cross_entropy` wants whole numbers.",
-                "an int, or an int64 tensor",
-                label,
-            )
-        if isinstance(label, Tensor) and label.numel() != 1:
-            raise Incorrect("A sample has one label.", "one number", label, "`self.labels[index]`")
-        same(int(label), int(labels[index]), f"The label of sample {index}")
-        same(image, plain.float() / 255 + transform.calls, f"The image of sample {index}")
-    ds = call(answer, images, labels)
-    image, _ = call(lambda: ds[1])
-    same(image, kept[1], "Without a transform, the image of sample 1", look="`transform=None`: as it is stored")
-    batch = call(lambda: next(iter(DataLoader(ds, batch_size=4))))
-    same(batch[1], labels[:4], "The labels of a batch made by DataLoader")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _fresh(new_seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-    generator = torch.Generator().manual_seed(new_seed)
+EPOCH = "The epoch that `restore` returns"
+
+
+def _fresh(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    generator = torch.Generator().manual_seed(seed)
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -433,160 +668,208 @@ def _row(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-@exercise(
+def _momentum(optimizer: torch.optim.Optimizer) -> Tensor:
+    buffers = [optimizer.state.get(each, {}).get("momentum_buffer") for each in optimizer.param_groups[0]["params"]]
+    return torch.cat([torch.zeros(0) if buffer is None else buffer.flatten() for buffer in buffers])
+
+
+def _run(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What there is to save, and the mode."""
+    return {
+        "the row of weights": _row(model).clone(),
+        "the momentum": _momentum(optimizer).clone(),
+        "the random state": torch.get_rng_state(),
+        "the mode": torch.tensor(model.training),
+    }
+
+
+def _differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
+    return [name for name in one if not torch.equal(one[name], other[name])]
+
+
+def _stop_and_go_on(answer: Any, batches: list[tuple[Tensor, Tensor]], epoch: int, seed: int) -> dict[str, Any]:
+    """Train, save, put back into a fresh model and optimizer as in another process, and train on."""
+    attempted(answer)
+    if not isinstance(answer, tuple | list) or len(answer) != 2 or not all(callable(part) for part in answer):
+        return {"instead": answer}
+    checkpoint, restore = map(attempted, answer)
+    torch.manual_seed(seed)
+    model, optimizer = _fresh(seed)
+    _learn(model, optimizer, batches[:3])
+    before = _run(model, optimizer)
+    state = call(checkpoint, model, optimizer, epoch, may_change=True)
+    seen: dict[str, Any] = {"altered": _differing(before, _run(model, optimizer))}
+    if seen["altered"]:
+        return seen
+    try:
+        file = io.BytesIO()
+        torch.save(state, file)
+        state = torch.load(io.BytesIO(file.getvalue()), map_location="cpu")
+    except Exception as error:
+        return seen | {"not saved": type(error).__name__}
+    call(checkpoint, *_fresh(seed + 2), epoch + 1, may_change=True)  # `state` has to be enough, whatever is saved later
+    torch.manual_seed(seed + 1)
+    other, its_optimizer = _fresh(seed + 1)
+    result = call(restore, other, its_optimizer, state, may_change=True, may_return_none=True)
+    begun_anew = torch.Generator().manual_seed(torch.initial_seed()).get_state()
+    seen["seeded"] = torch.equal(torch.get_rng_state(), begun_anew)
+    seen["lost"] = [name for name in _differing(before, _run(other, its_optimizer)) if name != "the mode"]
+    _learn(other, its_optimizer, batches[3:])
+    seen["The row of all weights after going on"] = _row(other)
+    seen[EPOCH] = result.item() if isinstance(result, Tensor | np.generic) and np.size(result) == 1 else result
+    return seen
+
+
+def _checkpoint(model, optimizer, epoch):
+    return {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "random": torch.get_rng_state(),
+        "epoch": epoch,
+    }
+
+
+def _restore(model, optimizer, state):
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    torch.set_rng_state(state["random"])
+    return state["epoch"]
+
+
+def _checkpoint_as_list(model, optimizer, epoch):
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    return [weights, optimizer.state_dict(), torch.random.get_rng_state(), torch.tensor(epoch)]
+
+
+def _restore_from_list(model, optimizer, state):
+    with torch.no_grad():
+        for parameter, saved in zip(model.parameters(), state[0], strict=True):
+            parameter.copy_(saved)
+    optimizer.load_state_dict(state[1])
+    torch.random.set_rng_state(state[2])
+    return state[3].item()
+
+
+def _checkpoint_as_bytes(model, optimizer, epoch):
+    file = io.BytesIO()
+    torch.save(_checkpoint(model, optimizer, epoch), file)
+    return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+
+
+def _restore_from_bytes(model, optimizer, state):
+    return _restore(model, optimizer, torch.load(io.BytesIO(state.numpy().tobytes())))
+
+
+def _aside(model, optimizer, epoch):
+    file = io.BytesIO()
+    torch.save(_checkpoint(model, optimizer, epoch), file)
+    _aside.kept = file.getvalue()
+    return epoch
+
+
+def _restore_from_aside(model, optimizer, state):
+    _restore(model, optimizer, torch.load(io.BytesIO(_aside.kept)))
+    return state
+
+
+def _saving(old: str, *new: str) -> list[tuple[Callable, Callable]]:
+    return [(each, _restore) for each in _each(_checkpoint, old, *new)]
+
+
+exercise(
     "go_on_exactly",
     seconds=SLOW_START,
-    title="Stop, and go on exactly",
+    title="Stop, and resume exactly",
     minutes=12,
     difficulty=4,
     points=3,
-    takeaway="Weights, momentum, random numbers, position: with all four, a broken training only had a pause.",
+    takeaway="Weights, momentum, random numbers, position: with all four, an interrupted training run only took a "
+    "break.",
     hints=(
         "What changes from step to step? The weights, what the optimizer remembers, the state of the random generator "
         "that dropout draws from, and the number of the epoch.",
         "`model.state_dict()`, `optimizer.state_dict()`, `torch.get_rng_state()`; back with `load_state_dict` (twice) "
         "and `torch.set_rng_state`.",
         '`return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "random": torch.get_rng_state(), '
-        '"epoch": epoch}`, and in `restore` the same four the other way round, ending in `return state["epoch"]`.',
+        '"epoch": epoch}`, and in `restore` the same four the other way around, ending in `return state["epoch"]`.',
+    ),
+    spec=Spec(
+        draw=lambda new: [
+            ([(new.randn(5, 6), new.ints(0, 3, (5,))) for _ in range(6)], new.size(3, 60), new.size(0, 999))
+        ],
+        solution=(_checkpoint, _restore),
+        probe=_stop_and_go_on,
+        rtol=1e-6,
+        atol=1e-7,
+        look="is all of the state put back, and nothing else changed?",
+        mistakes="""
+            _checkpoint
+            (_checkpoint, 3)
+                The check needs your two functions, (checkpoint, restore). It got {yours[instead]}.
+                look: the call of `check`
+                when: "instead" in yours
+            *_saving("return", "torch.rand(1); return", "model.eval(); return", "optimizer.state.clear(); return")
+            torch.get_rng_state() → torch.seed()
+                Saving changed the run: after `checkpoint`, {yours[altered][0]} is not the same as before.
+                look: `checkpoint`: a function that returns a state does not change it
+                when: yours["altered"]
+            model.state_dict() → model
+            "epoch": epoch → "epoch": lambda: epoch
+                What you return cannot go through a file ({yours[not saved]}): `torch.load` takes tensors, numbers,
+                strings and containers, and refuses a whole model, optimizer or other object.
+                look: `model.state_dict()` instead of `model`
+                when: "not saved" in yours
+            model.load_state_dict → len || type(model)(*map(copy.deepcopy, model)).load_state_dict
+            (_aside, _restore_from_aside)
+                After `restore`, the model does not have the saved weights.
+                look: `model.load_state_dict(…)`. Is it the model you were given? Is all you need in `state`?
+                when: "the row of weights" in yours["lost"]
+            optimizer.load_state_dict → len && torch.set_rng_state → len
+                Only the weights came back, neither the momentum nor the random numbers: the second half does not
+                continue the first.
+                look: what else changes from step to step?
+                when: {"the momentum", "the random state"} <= {*yours["lost"]}
+            optimizer.load_state_dict → len || torch.optim.SGD(model.parameters()).load_state_dict
+            torch.set → optimizer.state.clear(); torch.set
+                The optimizer starts over: its momentum is lost, and the second half does not continue the first.
+                look: `optimizer.state_dict()` in checkpoint; in restore, `load_state_dict` of the given optimizer
+                when: "the momentum" in yours["lost"]
+            torch.set_rng_state(state["random"]) → torch.manual_seed(0)
+            get_rng_state → initial_seed && set_rng_state → manual_seed
+                A seed was set: the random numbers start over, and the second half does not continue the first.
+                look: `torch.get_rng_state()` in checkpoint, `torch.set_rng_state` in restore
+                when: yours["seeded"] and yours["lost"]
+            torch.set_rng_state → len
+            return state["epoch"] → torch.rand(1); return state["epoch"]
+                The random numbers do not continue where they stopped: dropout drops different values, and the second
+                half does not continue the first.
+                look: `torch.get_rng_state()` in checkpoint; `torch.set_rng_state` in restore, after anything random
+                when: yours["lost"]
+            return state["epoch"] → return
+            state["epoch"] → state["epoch"] + 1 || model
+            "epoch": epoch → "epoch": epoch - 1
+                `restore` should return the epoch to continue with, the saved {epoch}. It returned {yours[{EPOCH}]}.
+                look: the last line of `restore`
+                when: yours[EPOCH] != expected[EPOCH]
+        """,
+        also_right=[(_checkpoint_as_list, _restore_from_list), (_checkpoint_as_bytes, _restore_from_bytes)],
     ),
 )
-def go_on_exactly(answer: Any, new: Inputs) -> None:
-    attempted(answer)
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2 or not all(callable(part) for part in answer):
-        raise Incorrect("Two functions are asked for.", "(checkpoint, restore)", answer, "the call of `check`")
-    checkpoint, restore = answer
-    for part in answer:
-        attempted(part)
-    batches = [(new.randn(5, 6), new.ints(0, 3, (5,))) for _ in range(6)]
-    seed, epoch = new.size(0, 999), new.size(3, 60)
-    torch.manual_seed(seed)
-    model, optimizer = _fresh(seed)
-    _learn(model, optimizer, batches[:3])
-    before, random = _row(model), torch.get_rng_state()
-    state = call(checkpoint, model, optimizer, epoch, may_change=True)
-    unchanged = torch.equal(before, _row(model)) and torch.equal(random, torch.get_rng_state())
-    if not unchanged or not model.training:
-        raise Incorrect("Saving changed the run: weights, random numbers or the mode are others afterwards.")
-    try:
-        file = io.BytesIO()
-        torch.save(state, file)
-        state = torch.load(io.BytesIO(file.getvalue()), map_location="cpu")
-    except Exception as error:
-        raise Incorrect(
-            "What you return cannot go through a file: `torch.load` takes tensors, numbers, strings and containers.",
-            "state_dicts and plain values",
-            f"{type(error).__name__}: a whole model or optimizer, or another object, is in it",
-            "`model.state_dict()` instead of `model`",
-        ) from None
-    call(checkpoint, *_fresh(seed + 2), epoch + 1, may_change=True)  # `state` has to be enough, whatever is saved later
-    torch.set_rng_state(random)
-    _learn(model, optimizer, batches[3:])  # the run that nobody interrupted
-
-    def resumed(put_back: Any) -> tuple[nn.Module, Any]:
-        """Another process: fresh weights, other random numbers; then restore, and the second half."""
-        torch.manual_seed(seed + 1)
-        other, its_optimizer = _fresh(seed + 1)
-        result = put_back(other, its_optimizer)
-        _learn(other, its_optimizer, batches[3:])
-        return other, result
-
-    def yours(other: nn.Module, its_optimizer: torch.optim.Optimizer) -> Any:
-        nonlocal restored, seeded
-        result = call(restore, other, its_optimizer, copy.deepcopy(state), may_change=True, may_return_none=True)
-        restored = _row(other)
-        seeded = torch.equal(torch.get_rng_state(), torch.Generator().manual_seed(torch.initial_seed()).get_state())
-        return result
-
-    restored, seeded = before, False
-    other, position = resumed(yours)
-    if not torch.equal(restored, before):
-        raise Incorrect(
-            "After `restore` the model does not have the saved weights.",
-            "the weights from the checkpoint",
-            "others",
-            "`model.load_state_dict(…)`. Is it the model that came in? Is all that you need in `state`?",
-        )
-    right = _row(model)
-    if not torch.equal(_row(other), right):
-        weights = _weights_at(before, seed)
-
-        def half(momentum: bool, dice: bool) -> Tensor:
-            """The weights after restoring only some of it."""
-
-            def put_back(other: nn.Module, its_optimizer: torch.optim.Optimizer) -> None:
-                other.load_state_dict(weights)
-                if momentum:
-                    its_optimizer.load_state_dict(saved_optimizer)
-                if dice:
-                    torch.set_rng_state(random)
-
-            return _row(resumed(put_back)[0])
-
-        torch.manual_seed(seed)
-        again, its_optimizer = _fresh(seed)
-        _learn(again, its_optimizer, batches[:3])
-        saved_optimizer = copy.deepcopy(its_optimizer.state_dict())
-        lost = "the second half does not continue the first"
-        mistake(
-            _row(other),
-            half(False, True),
-            f"The optimizer starts anew: its momentum is lost, and {lost}.",
-            "`optimizer.state_dict()` in checkpoint, `optimizer.load_state_dict` in restore",
-        )
-        mistake(
-            _row(other),
-            half(True, False),
-            f"The random numbers are others: dropout drops other numbers, and {lost}.",
-            "`torch.get_rng_state()` in checkpoint, `torch.set_rng_state` in restore",
-        )
-        mistake(
-            _row(other),
-            half(False, False),
-            f"Only the weights came back, neither momentum nor random numbers: {lost}.",
-            "what else changes from step to step?",
-        )
-        if seeded:
-            raise Incorrect(
-                f"A seed was set: the random numbers begin anew instead of going on, and {lost}.",
-                look="`torch.get_rng_state()` in checkpoint, `torch.set_rng_state` in restore",
-            )
-        same(
-            _row(other),
-            right,
-            "The row of all weights after going on",
-            rtol=0,
-            atol=0,
-            look="is all of the state put back?",
-        )
-    if position is None:
-        raise Incorrect("`restore` does not say where to go on.", f"the epoch, {epoch}", "None", "its `return`")
-    same(position, epoch, "The epoch that `restore` returns")
-
-
-def _weights_at(row: Tensor, seed: int) -> dict[str, Tensor]:
-    """The state_dict of the small network with these weights."""
-    model, _ = _fresh(seed)
-    torch.nn.utils.vector_to_parameters(row, model.parameters())
-    return model.state_dict()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-class Batches:
-    """Batches that come once: who asks again gets an error that says so."""
+class OnePass:
+    """Batches that come once. `passes` counts how often they were asked for."""
 
     def __init__(self, batches: list[tuple[Tensor, Tensor]]) -> None:
-        self.batches, self.given = batches, 0
+        self.batches, self.passes, self.given = batches, 0, 0
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        if self.given:
-            raise Incorrect(
-                "You went through the batches a second time: that is over the budget.",
-                f"each of the {len(self.batches)} batches once",
-                "a second pass",
-                "one loop, no epochs",
-            )
+        self.passes += 1
+        if self.passes > 1:
+            raise RuntimeError(f"the {len(self.batches)} batches come only once")
         for batch in self.batches:
             self.given += 1
             yield batch
@@ -595,112 +878,210 @@ class Batches:
         return len(self.batches)
 
 
-@functools.cache
-def garments() -> tuple[Tensor, Tensor]:
-    """Fashion-MNIST's training images, normalized: float32 [N, 1, 28, 28], and their labels [N]."""
-    ds = data.load("fashion_mnist", "train")
-    ds = ds.subset(slice(8000))
+class _Steps:
+    """Sees each step of every optimizer."""
+
+    def __init__(self) -> None:
+        self.of: dict[torch.optim.Optimizer, int] = {}
+        self.parameters: set[Tensor] = set()
+        self.with_gradient = self.piled_up = 0
+        self.rate = 0.0
+        self.latest: tuple[Tensor | None, int] = (None, 0)
+
+    def __enter__(self) -> "_Steps":
+        self.hook = register_optimizer_step_pre_hook(self.see)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.hook.remove()
+
+    def see(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.of[optimizer] = self.of.get(optimizer, 0) + 1
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        self.parameters.update(parameters)
+        self.rate = max(self.rate, *(float(group["lr"]) for group in optimizer.param_groups))
+        gradient = next((each.grad for each in parameters if each.grad is not None), None)
+        self.with_gradient += gradient is not None
+        if gradient is not None:
+            # One change in place since the step before, by `backward`: nothing has cleared it.
+            self.piled_up += gradient is self.latest[0] and gradient._version == self.latest[1] + 1
+            self.latest = gradient, gradient._version
+
+
+def _watch_training(answer: Any, images: Tensor, labels: Tensor, unseen: Tensor, seed: int) -> dict[str, Any]:
+    """Train on these garments, and see what the network says about some that it has not seen."""
+    torch.manual_seed(seed)
+    batches = OnePass([(_normalized(images[i]), labels[i]) for i in torch.arange(len(images)).split(64)])
+    with _Steps() as steps:
+        model = call(answer, batches, may_change=True, may_return_none=True)
+    seen = {"passes": batches.passes, "given": batches.given}
+    if not isinstance(model, nn.Module):
+        return seen | {"instead": model}
+    seen |= {"steps": max(steps.of.values(), default=0), "with gradient": steps.with_gradient, "rate": steps.rate}
+    seen |= {"piled up": steps.piled_up, "another network": not steps.parameters & {*model.parameters()}}
+    model.cpu()
+    garments = _normalized(unseen)
+    with torch.no_grad():
+        seen["logits"] = call(lambda x: model.eval()(x), garments, may_return_none=True)
+        seen["logits in train mode"] = call(lambda x: model.train()(x), garments, may_return_none=True)
+    return seen
+
+
+def _normalized(images: Tensor) -> Tensor:
     (mean,), (std,) = data.MEAN_STD["fashion_mnist"]
-    return (ds.images.float() / 255 - mean) / std, ds.labels
+    return (images.float() / 255 - mean) / std
 
 
-@exercise(
+def _trained(
+    ask: Callable, images: Tensor, labels: Tensor, unseen: Tensor, classes: Tensor, seed: int
+) -> dict[str, Any]:
+    """What `_watch_training` sees, and accuracies. The classes of the unseen garments stay here."""
+    seen = ask(images, labels, unseen, seed)
+    for name, logits in (("accuracy", "logits"), ("accuracy in train mode", "logits in train mode")):
+        if isinstance(seen.get(logits), Tensor) and seen[logits].shape == (len(unseen), 10):
+            seen[name] = (seen[logits].argmax(1) == classes).float().mean().item()
+    return seen
+
+
+@functools.cache
+def garments() -> Any:
+    """Some of Fashion-MNIST's training images."""
+    return data.load("fashion_mnist", "train").subset(slice(8000))
+
+
+def _some_garments(new: Inputs) -> list[tuple]:
+    order, n = new.permutation(len(garments())), 64 * STEPS
+    learned, unseen = garments().subset(order[:n]), garments().subset(order[n : n + 1000])
+    return [(learned.images, learned.labels, unseen.images, unseen.labels, new.size(0, 10**6))]
+
+
+def _one_cycle(batches):
+    model = _Network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=len(batches))
+    model.train()
+    for images, labels in batches:
+        loss = F.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+    return model
+
+
+def _plain(batches):
+    model = _Network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for images, labels in batches:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+def _normed(batches):
+    model = _with_norm()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    for step, (images, labels) in enumerate(batches):
+        optimizer.param_groups[0]["lr"] = 0.02 * (1 - step / len(batches))
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels, label_smoothing=0.1).backward()
+        optimizer.step()
+    return model.eval()
+
+
+IT_GETS = "{yours[accuracy]:.1%} of the garments are right, and at least 65% should be."
+
+
+def _too_low(seen: dict[str, Any]) -> bool:
+    return seen["accuracy"] < ENOUGH
+
+
+exercise(
     "train_garments",
     seconds=120.0,
     title="Learn from few batches",
     minutes=12,
     difficulty=4,
     points=4,
-    takeaway="Under a budget, the learning rate and its schedule count for more than the network.",
+    takeaway="Under a budget, the learning rate and its schedule matter more than the network.",
     hints=(
         "A network, an optimizer, and the loop of chapter 02, once over the batches. Then tune the learning rate.",
-        "`len(batches)` is known beforehand, so the learning rate can rise and fall within it: OneCycleLR.",
+        "`len(batches)` is known in advance, so the learning rate can rise and fall within it: OneCycleLR.",
         "`optimizer = torch.optim.Adam(model.parameters(), lr=0.01)`, `OneCycleLR(optimizer, 0.01, "
         "total_steps=len(batches))`, and `scheduler.step()` after each `optimizer.step()`.",
     ),
+    spec=Spec(
+        draw=_some_garments,
+        solution=_one_cycle,
+        probe=_watch_training,
+        measure=_trained,
+        free=True,
+        finds={},  # nothing is compared with a result of the solution, so no check runs it
+        mistakes="""
+            model.train() → next(iter(batches))
+                You went through the batches a second time: they come only once.
+                look: one loop, no epochs; `next(iter(batches))` counts as a pass, too
+                when: says(yours, "batches come only once") or yours["passes"] > 1
+            *_each(_plain, "return model", "return", "return 0.9", "return model.state_dict()")
+                Your function should return the trained network. It returned {yours[instead]}.
+                look: `return model`
+                when: "instead" in yours
+            *_each(_plain, "return model", "return nn.Sequential(model, nn.Flatten(0))", "return nn.Flatten()")
+                The network should give logits of shape (1000, 10) for 1,000 images. It gives {yours[logits]}.
+                when: "accuracy" not in yours
+            _Network() → nn.Sequential(_Network(), nn.Softmax(1)) || nn.Sequential(_Network(), nn.LogSoftmax(1))
+                    || nn.Sequential(_Network(), nn.Sigmoid())
+            *_each(_plain, "return model", "return nn.Sequential(model, nn.Softmax(1))")
+                There is a softmax or sigmoid at the end of your network, and the exercise asks for logits:
+                `cross_entropy` has a softmax inside, and with two your network learns slowly.
+                look: the last line of `forward`: return what the last layer gives
+                when: _is_softmax(yours["logits"]) or ((yours["logits"] >= 0) & (yours["logits"] <= 1)).all()
+            in batches → in 2 * list(batches) && scheduler.step() → pass
+                Your optimizer made {yours[steps]} steps with 80 batches. Use each batch for one step.
+                look: batches that are kept and used again
+                when: yours["steps"] > STEPS
+            *_each(_plain, "optimizer.step()", "break")
+            *_each(_plain, "    return model", "        return model")
+                Your loop ended after {yours[given]} of 80 batches. {IT_GETS}
+                look: a `return` or `break` inside the loop, or no loop
+                when: _too_low(yours) and yours["given"] < STEPS
+            *_each(_plain, "return model", "return _Network()")
+                The network that you return is not the one that the optimizer changed. {IT_GETS}
+                look: where the optimizer gets its parameters, and what you return
+                when: _too_low(yours) and yours["steps"] and yours["another network"]
+            *_each(_plain, "optimizer.step()", "pass", "optimizer.step", "optimizer.zero_grad(); optimizer.step()")
+            *_each(_plain, "loss.backward()", "pass")
+                Your optimizer made {yours[steps]} steps, {yours[with gradient]} with a gradient. {IT_GETS}
+                look: `loss.backward()`, then `optimizer.step()`, and no `zero_grad` between the two
+                when: _too_low(yours) and not yours["with gradient"]
+            changed(_plain, ("optimizer.zero_grad()", "pass"), ("lr=0.05", "lr=0.2"))
+                The gradients are never cleared, so each step follows the sum of all of them. {IT_GETS}
+                look: `optimizer.zero_grad()` once for each batch
+                when: _too_low(yours) and yours["piled up"] > yours["steps"] // 2
+            *_each(_normed, "_with_norm()", "changed(_with_norm, ('2d(outputs)', '2d(outputs, momentum=0.0)'))()")
+                In train mode, your network would reach {yours[accuracy in train mode]:.1%}: its batch norm has learned
+                no statistics. {IT_GETS}
+                look: `model.train()` before the loop, and the `momentum` of the batch norm
+                when: _too_low(yours) and yours["accuracy in train mode"] > yours["accuracy"] + 0.15
+            *_each(_plain, "lr=0.05", "lr=1e6", "lr=1e-7", "lr=0.003")
+            *_each(_plain, "labels)", "labels.roll(1))")
+                {IT_GETS} Your largest learning rate was {yours[rate]:g}.
+                look: the learning rate, by factors of three. Near 10%, the network is guessing: does the loss fall?
+                when: _too_low(yours)
+        """,
+        also_right=[_normed],
+    ),
 )
-def train_garments(answer: Any, new: Inputs) -> None:
-    attempted(answer)
-    images, labels = garments()
-    order = new.permutation(len(labels))
-    rows, held_out = order[: 64 * STEPS].view(STEPS, 64), order[64 * STEPS : 64 * STEPS + 1000]
-    batches = Batches([(images[row], labels[row]) for row in rows])
-    torch.manual_seed(new.size(0, 10**6))
-    model = _with_our_words(answer, batches)
-    if not isinstance(model, nn.Module):
-        raise Incorrect("Your function does not return a network.", "the trained nn.Module", model, "`return model`")
-    if not batches.given:
-        raise Incorrect("Your function never looked at the batches.", f"{STEPS} batches", "none of them")
-    model.cpu()
-    accuracy = _accuracy(model.eval(), images[held_out], labels[held_out])
-    if accuracy >= ENOUGH:
-        return
-    numbers = (f"at least {ENOUGH:.0%} of garments it has not seen", f"{accuracy:.1%}")
-    if batches.given < STEPS // 2:
-        raise Incorrect(
-            f"Your loop ended after {batches.given} of {STEPS} batches.",
-            *numbers,
-            "a `return` or `break` inside the loop?",
-        )
-    with torch.no_grad():
-        logits = model(images[held_out[:50]])
-    if (logits >= 0).all() and torch.allclose(logits.sum(1), torch.ones(50), atol=1e-3):
-        raise Incorrect(
-            "Your network ends in a softmax, and `cross_entropy` has one inside: it learns far too slowly.", *numbers
-        )
-    with torch.no_grad():
-        model.train()
-        on_its_own = (model(images[held_out]).argmax(1) == labels[held_out]).float().mean().item()
-    if on_its_own > accuracy + 0.15:
-        raise Incorrect(
-            f"In train mode your network would reach {on_its_own:.1%}: batch norm has learned no statistics.",
-            *numbers,
-            "`model.train()` before the loop",
-        )
-    if not logits.isfinite().all():
-        raise Incorrect("The logits are not finite: the learning rate is far too large.", *numbers)
-    text = "That is near guessing: does the loss fall at all?" if accuracy < 0.2 else "It learns, but not enough."
-    look = "`backward`, `step`, the learning rate" if accuracy < 0.2 else "the learning rate, by factors of three"
-    raise Incorrect(text, *numbers, look)
-
-
-def _accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    with torch.no_grad():
-        logits = call(lambda: model(images))
-    if not isinstance(logits, Tensor) or logits.shape != (len(images), 10):
-        raise Incorrect("The network does not give ten logits for each image.", (len(images), 10), logits)
-    return (logits.argmax(1) == labels).float().mean().item()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
-    "receptive_field",
-    title="What one number sees",
-    minutes=8,
-    difficulty=3,
-    points=2,
-    takeaway="Every stride makes all later kernels reach further: that is why networks shrink images early.",
-    hints=(
-        "Begin with a field of 1 pixel. A layer with kernel k adds k − 1 steps; how many pixels is one step there?",
-        "A step is as many pixels as the product of the strides of all layers *before* this one.",
-        "`field += (kernel - 1) * step`, then `step *= stride`, for each layer in turn.",
-    ),
-)
-def receptive_field(answer: Any, new: Inputs) -> None:
-    for _ in range(4):
-        while True:
-            count = new.size(3, 4)
-            layers = [(new.size(3, 7), 2), *((new.size(2, 7), new.size(2, 3)) for _ in range(count - 1))]
-            right, slips = _field(layers), _fields(layers)
-            if len(slips) == 9 and right not in slips:  # every slip gives a number of its own
-                break
-        yours = call(answer, layers)
-        for wrong, text in slips.items():
-            mistake(yours, wrong, f"{text} With {layers} it is {right}, yours was {yours}.")
-        same(yours, right, f"Your field of {layers}")
-    same(call(answer, []), 1, "The field without any layer")
+def _layers(new: Inputs) -> list[tuple]:
+    drawn = [[(new.size(2, 7), new.size(2, 3)) for _ in range(new.size(3, 4))] for _ in range(4)]
+    return [*((layers,) for layers in drawn), ([(5, 1)],), ([],)]
 
 
 def _field(layers: list[tuple[int, int]], own: bool = False) -> int:
@@ -712,18 +1093,60 @@ def _field(layers: list[tuple[int, int]], own: bool = False) -> int:
     return field
 
 
-def _fields(layers: list[tuple[int, int]]) -> dict[int, str]:
-    """Wrong field -> the slip that leads there."""
-    return {
-        1 + sum(k - 1 for k, _ in layers): "The strides are missing: after a stride of 2, one step is two pixels.",
-        sum(k for k, _ in layers): "You added the kernels. A kernel adds k − 1 steps: one pixel is seen already.",
-        _field(layers, own=True): "A layer's own stride comes too early: it only spreads the layers after it.",
-        _field(layers) - 1: "The pixel in the middle is missing: begin with a field of 1.",
-        math.prod(s for _, s in layers): "This is the product of the strides: how far one step moves, in pixels.",
-        math.prod(k for k, _ in layers): "You multiplied the kernels. Each layer adds to the field.",
-        1 + sum((k - 1) * s for k, s in layers): "You used each layer's own stride. What counts is the product of "
-        "the strides before it.",
-        _field(layers[::-1]): "This is right for the layers in the opposite order: which one comes first?",
-        1 + sum((k - 1) * s for (k, _), (_, s) in zip(layers, [(1, 1), *layers[:-1]], strict=True)): "Only the last "
-        "stride before a layer counts in yours: the strides of all layers before it multiply.",
-    }
+def _field_from_the_end(layers):
+    field = 1
+    for kernel, stride in reversed(layers):
+        field = (field - 1) * stride + kernel
+    return field
+
+
+exercise(
+    "receptive_field",
+    title="What one number sees",
+    minutes=8,
+    difficulty=3,
+    points=2,
+    takeaway="Every stride makes all later kernels reach farther: that is why networks shrink images early.",
+    hints=(
+        "Begin with a field of 1 pixel. A layer with kernel k adds k − 1 steps; how many pixels is one step there?",
+        "A step is as many pixels as the product of the strides of all layers *before* this one.",
+        "`field += (kernel - 1) * step`, then `step *= stride`, for each layer in turn.",
+    ),
+    spec=Spec(
+        draw=_layers,
+        solution=lambda layers: _field(layers),
+        mistakes="""
+            = 1 + sum(k - 1 for k, _ in layers)
+                The strides are missing: after a stride of 2, one step is two pixels. {OF_LAYERS}
+            = sum(k for k, _ in layers)
+            = 1 + sum(k for k, _ in layers)
+            = _field([(k + 1, s) for k, s in layers])
+            = _field([(k + 1, s) for k, s in layers]) - 1
+                You added the kernels. A kernel adds k − 1 steps: one pixel is counted already. {OF_LAYERS}
+            = _field(layers, own=True)
+                A layer's own stride comes too early: it only affects the layers after it. {OF_LAYERS}
+            = _field(layers) - 1
+            = _field(layers) - math.prod(s for _, s in layers)
+                The pixel in the middle is missing: start with a field of 1. {OF_LAYERS}
+            = math.prod(s for _, s in layers)
+                This is the product of the strides: how far one step moves, in pixels. {OF_LAYERS}
+            = 1 + sum((k - 1) * (1 + sum(s for _, s in layers[:i])) for i, (k, _) in enumerate(layers))
+            = 1 + sum((k - 1) * sum([s for _, s in layers[:i]] or [1]) for i, (k, _) in enumerate(layers))
+                You added the strides of the layers before: they multiply. {OF_LAYERS}
+            = math.prod(k for k, _ in layers)
+                You multiplied the kernels. Each layer adds to the field. {OF_LAYERS}
+            = 1 + sum((k - 1) * s for k, s in layers)
+                You used each layer's own stride. What counts is the product of the strides before it. {OF_LAYERS}
+            = _field(layers[::-1])
+                This is right for the layers in the opposite order: which one comes first? {OF_LAYERS}
+            = 1 + sum((k - 1) * s for (k, _), (_, s) in zip(layers, [(1, 1), *layers], strict=False))
+                Only the last stride before a layer counts in yours: the strides of all layers before it multiply.
+                {OF_LAYERS}
+            = _field(layers) * layers[0][0] // layers[0][0]
+                Your function fails for an empty list of layers: without any layer, a number sees 1 pixel.
+                look: start with a field of 1, before the first layer
+                when: not layers and says(yours, "")
+        """,
+        also_right=[_field_from_the_end],
+    ),
+)

@@ -3,9 +3,9 @@
 The server waits for a request, starts a process per rank, watches them, kills them all when nothing more can happen,
 and answers. It ends when the line to the notebook is cut. Nothing here runs in the notebook's own process.
 
-How it knows that a rank waits in vain: a thread in each rank looks where the main thread is. Is that the same place
-inside torch.distributed for some seconds, without a tick of processor time, on every rank that has not finished, then
-nothing will ever happen again. Looks are counted, not seconds: on a busy machine the looks get rarer too.
+How a rank learns that it waits for a message that cannot come: all its calls of torch.distributed go through a ledger
+that the ranks share (collectives.py). Anything other than a collective, such as a `recv` without a `send`, ends at the
+time limit: then the ranks are asked where they are (places.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import datetime
+import faulthandler
+import importlib
 import linecache
 import multiprocessing
 import os
 import random
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -37,13 +38,14 @@ import torch.nn.parallel
 import torch.utils.data
 
 from torchcourse.checks import engine
+from torchcourse.checks.collectives import RAISED, Ledger
 from torchcourse.checks.ranks import Place, Raised
+from torchcourse.distributed import loopback, places
 
-LOOK_EVERY = 0.2  # seconds
-PATIENCE = 25  # looks without any change until a wait counts as one for ever
-PATIENCE_AFTER_FAILURE = 5  # looks until ranks are stopped once another one failed
+AFTER_FAILURE = 5.0  # seconds that ranks have to come to their own end once another one failed
+END = 10.0  # seconds in which the system ends a process that was killed
 START_LIMIT = 120.0  # seconds until all processes have joined the group
-IDLE_LIMIT = 900.0  # seconds until a server that nobody asks ends by itself
+IDLE_LIMIT = 900.0  # seconds until a server without requests ends by itself
 # Forking a process that has imported PyTorch takes milliseconds. macOS's own libraries do not survive it.
 METHOD = "fork" if sys.platform == "linux" else "spawn"
 
@@ -75,32 +77,21 @@ def serve(fd: int) -> None:
 class _Watched:
     """What the server knows of one rank."""
 
-    def __init__(self, process: multiprocessing.Process, line: connection.Connection) -> None:
-        self.process, self.line = process, line
+    def __init__(self, process: multiprocessing.Process, line: connection.Connection, stack: Path) -> None:
+        self.process, self.line, self.stack = process, line, stack
         self.joined = False  # the group is ready
         self.report: dict | None = None  # what came in the end
-        self.looks = 0  # looks that found it at the same place
-        self.before = 0  # how many of them were before the latest end of another rank: that may have set it free
-        self.waits = False  # ... and this place is a call that waits for other ranks
-        self.place: Place | None = None
-
-    @property
-    def still(self) -> int:
-        return self.looks - self.before
 
     def listen(self) -> None:
         """Take in one message of the rank."""
         try:
             kind, *content = self.line.recv()
         except (EOFError, OSError):
-            self.process.join(5)
+            self.process.join(END)
             self.finish(status="died", exit_code=self.process.exitcode)
             return
         if kind == "joined":
             self.joined = True
-        elif kind == "look":
-            self.looks, self.waits, self.place = content
-            self.before = min(self.before, self.looks)
         else:
             self.finish(**content[0])
 
@@ -119,8 +110,12 @@ def _supervise(
     home: str | None,
     seed: int,
     path: list[str],
+    checks: list[str],
 ) -> list[dict] | None:
     """Run the ranks of one request. Returns a report for each, or None if the line was cut meanwhile."""
+    for module in checks:  # once here, not in each rank
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     with tempfile.TemporaryDirectory(prefix="torchcourse-", ignore_cleanup_errors=True) as scratch:
         work = home or os.path.join(scratch, "work")
         os.makedirs(work, exist_ok=True)
@@ -132,9 +127,9 @@ def _supervise(
             process = context.Process(target=_rank, args=job, daemon=False)
             process.start()
             theirs.close()
-            ranks.append(_Watched(process, ours))
+            ranks.append(_Watched(process, ours, Path(scratch, f"{rank}.stack")))
         try:
-            if not _watch(ranks, line, parent, timeout):
+            if not _watch(ranks, line, parent, timeout, cells):
                 return None
         finally:
             for watched in ranks:
@@ -146,10 +141,10 @@ def _supervise(
         return [watched.report for watched in ranks]
 
 
-def _watch(ranks: list[_Watched], line: connection.Connection, parent: int, timeout: float) -> bool:
+def _watch(ranks: list[_Watched], line: connection.Connection, parent: int, timeout: float, cells: dict) -> bool:
     """Wait until every rank has its report. False if the notebook went away."""
     limit = time.monotonic() + START_LIMIT
-    started = False
+    started = failed = False
     while open_ones := [watched for watched in ranks if watched.report is None]:
         ready = connection.wait([line, *(watched.line for watched in open_ones)], timeout=0.5)
         if line in ready or os.getppid() != parent:  # it never speaks during a run: this is its end
@@ -157,25 +152,27 @@ def _watch(ranks: list[_Watched], line: connection.Connection, parent: int, time
         for watched in open_ones:
             if watched.line in ready:
                 watched.listen()
-        if any(watched.report for watched in open_ones):
-            for watched in ranks:
-                watched.before = watched.looks
         if not started and all(watched.joined or watched.report for watched in ranks):
             started, limit = True, time.monotonic() + timeout
-        open_ones = [watched for watched in ranks if watched.report is None]
-        bad = any(watched.report and watched.report["status"] in ("raised", "died") for watched in ranks)
+        ended = {watched.report["status"] for watched in ranks if watched.report}
+        if not failed and ended - {"returned"}:
+            failed, limit = True, min(limit, time.monotonic() + AFTER_FAILURE)
         if time.monotonic() > limit:
-            ending = "stopped" if bad else "running"
-        elif bad and all(watched.still >= PATIENCE_AFTER_FAILURE for watched in open_ones):
-            ending = "stopped"
-        elif not bad and all(watched.waits and watched.still >= PATIENCE for watched in open_ones):
-            ending = "waiting"
-        else:
-            continue
-        for watched in open_ones:
-            watched.finish(status=ending, place=watched.place)
+            _stop([watched for watched in ranks if watched.report is None], cells, ended & {"raised", "died"})
     _blame_first(ranks)
     return True
+
+
+def _stop(ranks: list[_Watched], cells: dict, because: set[str]) -> None:
+    """The reports of ranks that do not come to an end by themselves."""
+    stacks = places.stacks({watched.process.pid: watched.stack for watched in ranks}, r'"<string>", line 1 in <module>')
+    for watched, stack in zip(ranks, stacks, strict=True):
+        place = None
+        if found := places.place(stack, engine.is_students):
+            file, number, call = found
+            source = "".join(cells.get(file, [])[number - 1 : number]) or linecache.getline(file, number)
+            place = Place(file, number, source.strip(), call)
+        watched.finish(status="stopped" if because else "waiting" if place and place.call else "running", place=place)
 
 
 def _blame_first(ranks: list[_Watched]) -> None:
@@ -194,7 +191,7 @@ def _kill(process: multiprocessing.Process) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
-    process.join()
+    process.join(END)
 
 
 # ---------------------------------------- a rank
@@ -226,38 +223,42 @@ def _rank(
         "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(world_size),
     }
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
+    faulthandler.register(signal.SIGUSR1, open(os.path.join(scratch, f"{rank}.stack"), "w"), all_threads=True)  # noqa: SIM115
     torch.set_num_threads(1)
     random.seed(seed + rank)
     np.random.seed((seed + rank) % 2**32)  # outdated, but students use what it seeds
     torch.manual_seed(seed + rank)
     wrote = _note_files(work)
-    speak = threading.Lock()
-
-    def say(*message: Any) -> None:
-        with speak:
-            line.send(message)
 
     def report(**content: Any) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        say("report", {**content, "wrote": tuple(sorted(wrote))})
+        line.send(("report", {**content, "wrote": tuple(sorted(wrote))}))
 
     store = dist.FileStore(os.path.join(scratch, "store"), world_size)
     # Longer than our own limit: we stop a rank that waits, and know more about it than a time-out of gloo.
     patience = datetime.timedelta(seconds=timeout + START_LIMIT)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=patience)
     dist.barrier()
-    say("joined")
-    threading.Thread(target=_look, args=(say, threading.get_ident()), daemon=True).start()
+    line.send(("joined",))
+    ledger = Ledger()
     try:
         function, args, kwargs = cloudpickle.loads(payload)
-        value = cloudpickle.dumps(function(*args, **kwargs))
+        with ledger:
+            value = function(*args, **kwargs)
+        ended = {"status": "returned", "value": cloudpickle.dumps(value)}
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         raised = _raised(error)
-        report(status="raised", raised=raised, follows=raised.place is None or bool(raised.place.call))
-    else:
-        report(status="returned", value=value)
+        follows = raised.place is None or bool(raised.place.call)
+        ended = {"status": "raised", "raised": raised, "follows": follows, "place": raised.place}
+    if ledger.trouble:  # also where the answer has swallowed the exception
+        alone = any(one["what"] == RAISED for one in ledger.trouble)
+        status = "stopped" if alone else "waiting"
+        ended = {"status": status, "trouble": ledger.trouble, "place": ended.get("place")}
+    elif ended["status"] == "raised":
+        del ended["place"]
+    report(**ended)
     # The connections to the other ranks stay open until the server ends us all: no rank's end makes others fail.
     threading.Event().wait()
 
@@ -285,12 +286,6 @@ def _redirect(scratch: str, rank: int) -> None:
     sys.stdin = open(os.devnull)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
-
-
-def _loopback() -> str:
-    """The name of the network interface that leads back to this machine: no other one is needed, none is asked."""
-    names = [name for _, name in socket.if_nameindex()]
-    return next((name for name in ("lo", "lo0") if name in names), names[0])
 
 
 def _note_files(work: str) -> set[str]:
@@ -321,28 +316,6 @@ def _note_files(work: str) -> set[str]:
     return wrote
 
 
-def _look(say: Any, main: int) -> None:
-    """Tell the server, again and again, for how many looks the main thread has been at one place without working."""
-    last, looks, spent = None, 0, time.process_time()
-    while True:
-        time.sleep(LOOK_EVERY)
-        frame = sys._current_frames().get(main)
-        if frame is None:
-            return
-        stack = [(id(each), each.f_lasti) for each, _ in traceback.walk_stack(frame)]
-        before, spent = spent, time.process_time()
-        # A thread that waits takes no processor time; two hundredths allow for this one and gloo's.
-        still = stack == last and spent - before < 0.02 * LOOK_EVERY + 0.002
-        moved, looks, last = looks and not still, looks + 1 if still else 0, stack
-        if not moved and looks % 5:  # once a second is enough, unless there is news
-            continue
-        place = _place(list(reversed([(each, number) for each, number in traceback.walk_stack(frame)])))
-        waits = place is not None and (place.call is not None or ".wait(" in place.line)
-        del frame
-        with contextlib.suppress(OSError):
-            say("look", looks, waits, place)
-
-
 def _place(frames: list[tuple[Any, int]]) -> Place | None:
     """The innermost line of the student's own among frames (outermost first), and what it waits for."""
     own = [i for i, (frame, _) in enumerate(frames) if engine.is_students(frame.f_code.co_filename)]
@@ -350,20 +323,8 @@ def _place(frames: list[tuple[Any, int]]) -> Place | None:
         return None
     frame, number = frames[own[-1]]
     file = frame.f_code.co_filename
-    return Place(file, number, linecache.getline(file, number).strip(), _waiting_call(frames[own[-1] + 1 :]))
-
-
-def _waiting_call(frames: list[tuple[Any, int]]) -> str | None:
-    """The name of the call that waits for other ranks: a function of torch.distributed, or a backward pass."""
-    for frame, _ in frames:
-        name, file = frame.f_code.co_name, frame.f_code.co_filename
-        if f"torch{os.sep}distributed{os.sep}" in file and name not in ("wrapper", "<module>", "_fn"):
-            return name
-        if name == "backward" and f"torch{os.sep}" in file:
-            return name
-        if f"nn{os.sep}parallel{os.sep}distributed" in file:
-            return "DistributedDataParallel" if name == "__init__" else name
-    return None
+    inner = [(each.f_code.co_filename, each.f_code.co_name) for each, _ in frames[own[-1] + 1 :]]
+    return Place(file, number, linecache.getline(file, number).strip(), places.waiting_call(inner))
 
 
 def _raised(error: BaseException) -> Raised:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import inspect
 import json
 import linecache
 import os
 import subprocess
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,10 +28,11 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from torchcourse.checks import engine
+from torchcourse.checks import collectives, engine
 from torchcourse.errors import CourseError
 
 TIME_LIMIT = 60.0  # seconds for all ranks together, from the moment when the group is ready
+PATIENCE = 300.0  # seconds beyond it until the server itself counts as lost: it starts processes, and ends them
 
 
 # ---------------------------------------- what came out
@@ -68,7 +71,7 @@ class Rank:
     """One rank of a run.
 
     status: "returned" · "raised" · "died" (the process ended in the middle) · "waiting" (in a call that the other ranks
-    never answered) · "running" (when the time was up) · "stopped" (because another rank had failed).
+    do not answer) · "running" (when the time was up) · "stopped" (because another rank had failed).
     """
 
     rank: int
@@ -76,6 +79,7 @@ class Rank:
     value: Any = None
     raised: Raised | None = None
     place: Place | None = None  # where it was, if it neither returned nor raised
+    trouble: list[dict[str, Any]] | None = None  # what each rank was about to do, if it met others in the wrong call
     exit_code: int | None = None
     printed: str = ""
     errors: str = ""  # what it wrote to stderr: its own lines and PyTorch's
@@ -133,20 +137,18 @@ class Outcome:
             return f"The process of rank {failed.rank} ended in the middle (exit code {failed.exit_code})."
         if failed.status == "running":
             return f"Rank {failed.rank} was still running after {self.seconds:g} seconds and was stopped."
-        waiting = [rank for rank in self.ranks if rank.status == "waiting"]
-        done = [str(rank.rank) for rank in self.ranks if rank.status == "returned"]
-        if done:
-            calls = " and ".join(f"rank {rank.rank} waits in {_call(rank)}" for rank in waiting)
-            returned = f"Rank {done[0]} has" if len(done) == 1 else f"Ranks {', '.join(done)} have"
-            return f"{returned} returned, but {calls}: a call that every rank must make was not made by all."
-        calls = ", ".join(f"rank {rank.rank} in {_call(rank)}" for rank in waiting)
-        return f"All ranks wait for one another: {calls}. Every rank must make the same calls in the same order."
+        if failed.trouble:
+            return collectives.sentence(failed.trouble)
+        calls = ", ".join(f"rank {rank.rank} in {rank.place}" for rank in self.ranks if rank.status == "waiting")
+        return f"After {self.seconds:g} seconds ranks still wait for others: {calls}."
 
-
-def _call(rank: Rank) -> str:
-    """The call that a rank waits in: its name, else the student's line (`handle.wait()` has no frame of its own)."""
-    place = rank.place
-    return f"`{place.call or place.line}` (line {place.number})" if place else "a call of torch.distributed"
+    def details(self) -> str:
+        """What each rank was about to do, or where it was, with its line."""
+        failed = self.failed
+        if failed is None or not failed.trouble:
+            return f"rank {failed.rank}, {failed.place}" if failed and failed.place else ""
+        busy = [f"rank {rank.rank} in {rank.place}" for rank in self.ranks if rank.status == "running" and rank.place]
+        return "; ".join([collectives.details(failed.trouble), *busy])
 
 
 # ---------------------------------------- what judges call
@@ -163,7 +165,7 @@ def run(
 ) -> Outcome:
     """Run `function(*args, **kwargs)` as every rank of a fresh gloo group on the CPU.
 
-    timeout: seconds for the run once the group is ready. A rank that waits in vain is noticed after a few seconds.
+    timeout: seconds for the run once the group is ready. A collective that cannot finish is noticed at once.
     folder: where the ranks work (their current folder); None means a temporary one that is deleted afterwards.
     seed: rank r starts with the random state of `torch.manual_seed(seed + r)` (Python and NumPy too). None draws one:
         what is equal on all ranks is then equal because they exchanged it.
@@ -174,9 +176,10 @@ def run(
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     payload = _packed(function, args, kwargs)
     home = None if folder is None else str(Path(folder).resolve())
-    request = (world_size, payload, _cells(), timeout, home, seed, [_here(p) for p in sys.path])
+    checks = [name for name in sys.modules if name.startswith(__package__ + ".")]
+    request = (world_size, payload, _cells(), timeout, home, seed, [_here(p) for p in sys.path], checks)
     with _turn:  # one run at a time: two would only take the cores from one another
-        replies = _ask(request)
+        replies = _ask(request, timeout)
     return Outcome([_unpacked(i, reply) for i, reply in enumerate(replies)], timeout)
 
 
@@ -194,8 +197,11 @@ def call(function: Callable[..., Any], *args: Any, **options: Any) -> Outcome:
     return outcome
 
 
-def judge(outcome: Outcome) -> None:
-    """Raise what the engine shows for a failed run: NotAttempted, AnswerRaised or Incorrect. Nothing if it is ok."""
+def judge(outcome: Outcome, look: str | None = None) -> None:
+    """Raise what the engine shows for a failed run: NotAttempted, AnswerRaised or Incorrect. Nothing if it is ok.
+
+    look: where to look if the ranks lost each other
+    """
     failed = outcome.failed
     if failed is None:
         return
@@ -203,11 +209,79 @@ def judge(outcome: Outcome) -> None:
         if failed.raised.type == "NotImplementedError" and failed.raised.by_hand:
             raise engine.NotAttempted
         raise engine.AnswerRaised(_exception(failed))
-    raise engine.Incorrect(outcome.sentence(), yours=f"rank {failed.rank}, {failed.place}" if failed.place else "")
+    lost = failed.trouble is not None
+    expected = "the same collectives in the same order on every rank" if lost else engine.UNSAID
+    raise engine.Incorrect(outcome.sentence(), expected, outcome.details(), look if lost else None)
+
+
+def measure(harness: Callable[..., dict], functions: int = 1) -> Callable[..., dict]:
+    """A Spec's `measure`: what `harness(answer, *inputs)` returns on each of two ranks, in one dict.
+
+    Entries that begin with a capital letter are there for each rank ("The loss on rank 1"), the others as lists.
+    Ranks that lose each other give {"deadlock" or "tensors": in words, "lines": where each was}.
+    functions: how many the answer consists of
+    """
+
+    def measure(ask: Any, *inputs: Any) -> dict:
+        seen = ask.observe(_on_two_ranks, harness, functions, inputs)
+        if isinstance(seen, dict):
+            return seen
+        names = list(seen[0])
+        each = {f"{name} on rank {r}": one[name] for name in names if name[0].isupper() for r, one in enumerate(seen)}
+        return each | {name: [one[name] for one in seen] for name in names if not name[0].isupper()}
+
+    measure.__signature__ = inspect.signature(harness)
+    return measure
+
+
+def start(answer: Any, functions: int, harness: Callable, inputs: tuple, **options: Any) -> Outcome:
+    """Run `harness(answer, *inputs)` as ranks, for a probe, and show what they print.
+
+    functions: how many the answer consists of; options: those of `run`
+    Raises what the engine shows for a stub, for an answer of another kind, or if no process can be started.
+    """
+    parts = answer if isinstance(answer, tuple | list) else (answer,)
+    for part in parts:
+        engine.attempted(part)
+    if len(parts) != functions or not all(map(callable, parts)):
+        what = (
+            "the function itself, without parentheses"
+            if functions == 1
+            else f"({', '.join(['a function'] * functions)})"
+        )
+        raise engine.Incorrect("Your answer is not what `check` takes here.", what, answer, "the call of `check`")
+    try:
+        outcome = run(harness, answer, *inputs, **{"seed": 0} | options)
+    except CourseError as problem:
+        raise engine.Incorrect(str(problem)) from problem
+    for rank in outcome:
+        for line in rank.printed.splitlines()[:20]:
+            print(f"[rank {rank.rank}] {line}" if len(outcome) > 1 else line)
+    return outcome
+
+
+def _on_two_ranks(answer: Any, harness: Callable, functions: int, inputs: tuple) -> list[dict] | dict:
+    """The probe of `measure`."""
+    outcome = start(answer, functions, harness, inputs)
+    return lost(outcome) or _values(outcome)
+
+
+def lost(outcome: Outcome) -> dict[str, str]:
+    """{"deadlock" or "tensors": in words, "lines": where each rank was} if the ranks lost each other, else {}."""
+    if not outcome.failed or not outcome.failed.trouble:
+        return {}
+    words, deadlock, _ = outcome.sentence().partition(": a deadlock.")
+    words = words if deadlock else words.partition("different tensors: ")[2].rstrip(".")
+    return {"deadlock" if deadlock else "tensors": words, "lines": outcome.details()}
+
+
+def _values(outcome: Outcome) -> list[Any]:
+    judge(outcome)
+    return outcome.values
 
 
 def prepare() -> None:
-    """Start the server in the background, so that the first check need not wait for its imports. Returns at once."""
+    """Start the server in the background, so that the first check doesn't wait for its imports. Returns at once."""
     with _turn, contextlib.suppress(CourseError):
         _server()
 
@@ -292,7 +366,10 @@ class _Server:
             "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
             "from torchcourse.checks import rank_server; rank_server.serve(int(sys.argv[1]))"
         )
+        # Ranks compute on the CPU. A process that has once asked a GPU for something cannot be forked any more, and
+        # optimizers ask (whether a graph is being captured): so the server sees none.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
         self.process = subprocess.Popen(
             [sys.executable, "-c", start, str(theirs.fileno()), json.dumps([_here(p) for p in sys.path])],
             stdin=subprocess.DEVNULL,
@@ -315,7 +392,8 @@ class _Server:
             self.process.wait(3)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(10)
 
 
 _turn = threading.RLock()
@@ -338,21 +416,24 @@ def _stop() -> None:
         _current.stop()
 
 
-def _ask(request: tuple) -> list[dict]:
+def _ask(request: tuple, seconds: float) -> list[dict]:
     for attempt in (1, 2):
         server = _server()
         try:
             server.line.send(request)
+            limit = time.monotonic() + seconds + PATIENCE
             while not server.line.poll(0.5):  # short waits, so that an interrupt or an alarm gets its turn
-                pass
+                if time.monotonic() > limit:
+                    raise CourseError("The processes of this check did not answer. Run the cell again.")
             replies = server.line.recv()
         except (EOFError, OSError) as problem:
             server.stop()
             if attempt == 2:
                 raise CourseError(
-                    "The processes of this check ended unexpectedly, perhaps for want of memory. Run the cell again."
+                    "The processes of this check ended unexpectedly, perhaps because they ran out of memory. Run the "
+                    "cell again."
                 ) from problem
-        except BaseException:  # interrupted: what the server does now nobody wants to know
+        except BaseException:  # interrupted: what the server does now no longer matters
             server.stop()
             raise
         else:

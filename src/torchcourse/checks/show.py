@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import html
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from torchcourse.checks.switches import usable
+from torchcourse.place import in_notebook
+from torchcourse.record import MIME
+
 # outcome -> (sign, color of the bar). The sign and the word say the same as the color.
 LOOKS = {
     "correct": ("✓", "#009E73"),
     "not attempted": ("○", "#6B6B6B"),
+    "not checked": ("○", "#6B6B6B"),
     "incorrect": ("✗", "#D55E00"),
     "error": ("!", "#B5338A"),
     "unknown": ("?", "#6B6B6B"),
@@ -22,7 +28,7 @@ LOOKS = {
 
 @dataclass(frozen=True)
 class Result:
-    """What a check found. `outcome` is correct, not attempted, incorrect, error, or unknown (no such exercise)."""
+    """What a check found. `outcome` is correct, not attempted, incorrect, error, not checked, or unknown."""
 
     name: str
     outcome: str
@@ -31,6 +37,7 @@ class Result:
     yours: str | None = None
     look: str | None = None
     footer: str | None = None
+    misconception: str | None = None  # its key in `Spec.misconceptions`, if the answer shows a known one
     judge_failed: Exception | None = None  # the check itself stumbled over a strange answer; tests forbid it
 
     @property
@@ -67,8 +74,20 @@ def _inline(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
+class Foreign:
+    """Stands for an object that stayed in another process: all that came across is what `show` says about it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
 def show(value: Any) -> str:
     """A short description of a value: enough to see what it is, short enough to read."""
+    if isinstance(value, Foreign):
+        return value.text
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
         kind = f"{'an' if dtype[0] in 'aeio' else 'a'} {dtype} tensor of shape {tuple(value.shape)}"
@@ -80,6 +99,8 @@ def show(value: Any) -> str:
         return f"a model ({type(value).__name__})"
     if callable(value):
         return f"the function {getattr(value, '__name__', type(value).__name__)}"
+    if isinstance(value, list | tuple) and any(isinstance(part, torch.nn.Module | Foreign) for part in value):
+        value = type(value)([Foreign(show(part)) if isinstance(part, torch.nn.Module) else part for part in value])
     try:
         text = repr(value)
     except Exception:
@@ -89,28 +110,22 @@ def show(value: Any) -> str:
     return text if isinstance(value, simple) else f"{text} ({type(value).__name__})"
 
 
-def in_notebook() -> bool:
-    """True in Jupyter, Colab, papermill: wherever a kernel shows rich output."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    shell = get_ipython()
-    return shell is not None and hasattr(shell, "kernel")
-
-
-def _display(html_text: str, text: str) -> None:
+def _display(html_text: str, text: str, **for_the_runner: Any) -> None:
     if in_notebook():
         from IPython.display import display
 
-        display({"text/html": html_text, "text/plain": text}, raw=True)
+        told = {MIME: for_the_runner} if for_the_runner else {}
+        display({"text/html": html_text, "text/plain": text, **told}, raw=True)
     else:
-        print(text)
+        print(text, file=sys.stdout if usable(sys.stdout) else sys.__stdout__)
 
 
 def show_result(result: Result) -> None:
     """Show a result under the cell, or print it."""
-    _display(result.html, result.text)
+    if result.outcome.startswith("hint"):
+        _display(result.html, result.text)
+    else:
+        _display(result.html, result.text, outcomes={result.name: result.outcome})
 
 
 def render_progress(rows: list[tuple[str, str, str, int]], points: int, of: int) -> None:

@@ -1,102 +1,31 @@
 """The exercises of chapter 01: a reader of handwritten digits from nothing but tensor operations."""
 
-import random
-import sys
-from collections.abc import Callable
+import collections
+import math
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+import torch.nn.functional as F
 
-from torchcourse.checks.engine import (
-    AnswerRaised,
-    Incorrect,
-    Inputs,
-    attempted,
-    call,
-    chapter,
-    is_students,
-    mistake,
-    same,
-)
-from torchcourse.checks.show import show
+from torchcourse.checks import probes, splits
+from torchcourse.checks.engine import Inputs, chapter
+from torchcourse.checks.spec import Habit, Mistake, Spec, says
 
 exercise = chapter("01_tensors")
 
-
-class CountSteps(TorchDispatchMode):
-    """Counts the steps (bytecodes) of Python and the operations of PyTorch that run inside `with`.
-
-    One number says little. But with more images or points, the count of vectorized code stays as it was, and that of a
-    loop grows, whatever the loop works on: tensors, arrays or lists.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __enter__(self) -> "CountSteps":
-        self.tracer = sys.gettrace()  # of a debugger, say
-        # Python 3.12 looks, when tracing begins, whether any frame wants its steps told: so one must ask beforehand.
-        sys._getframe().f_trace_opcodes = True
-        sys.settrace(self.trace)
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        sys.settrace(self.tracer)
-
-    def trace(self, frame: Any, event: str, arg: Any) -> Callable | None:
-        if not is_students(frame.f_code.co_filename):  # libraries import and cache, which would count once
-            return None
-        # Not lines: a comprehension is one line, and since Python 3.12 it has no frame of its own either.
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        self.count += event == "opcode"
-        return self.trace
-
-    def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        self.count += 1
-        return func(*args, **(kwargs or {}))
+# ---------------------------------------------------------------------------------------------------------------------
 
 
-def tensor_from(answer: Any, *args: Any) -> Any:
-    """What the answer returns. A tensor that cannot be compared number by number is refused with a sentence."""
-    yours = call(answer, *args)
-    if isinstance(yours, torch.Tensor) and (yours.layout != torch.strided or yours.is_complex() or yours.is_meta):
-        kind = "sparse" if yours.layout != torch.strided else "complex" if yours.is_complex() else "without data"
-        raise Incorrect("Your result is of an unusual kind.", "an ordinary tensor of real numbers", f"a {kind} tensor")
-    return yours
+def _bright_and_dark_images(new: Inputs) -> list[tuple]:
+    n, height, width = new.sizes(3, 3, 12)
+    dark = new.ints(7, 150, (n, 3, height, width), torch.uint8)  # neither black nor white occurs
+    return [(new.images(n, new.pick([1, 3]), height, width),), (dark,)]
 
 
-def counted(answer: Any, *args: Any) -> tuple[Any, int]:
-    """What the answer returns, and the number of steps that it took.
-
-    Called twice: the first time of anything in a process imports and caches, and those steps would hide a loop.
-    """
-    with CountSteps():
-        tensor_from(answer, *args)
-    with CountSteps() as steps:
-        yours = tensor_from(answer, *args)
-    return yours, steps.count
-
-
-def when_only_values_differ(yours: Any, expected: torch.Tensor, look: str) -> str | None:
-    """`look` if type, shape and dtype are right. Where they are not, a word on the values would lead astray."""
-    alike = isinstance(yours, torch.Tensor) and (yours.shape, yours.dtype) == (expected.shape, expected.dtype)
-    return look if alike else None
-
-
-def close(yours: Any, expected: torch.Tensor) -> bool:
-    """True if two tensors agree in shape and, up to rounding, in value."""
-    return (
-        isinstance(yours, torch.Tensor)
-        and yours.shape == expected.shape
-        and torch.allclose(yours.detach().cpu().double(), expected.double(), rtol=1e-3, atol=1e-4)
-    )
-
-
-@exercise(
+exercise(
     "scale_pixels",
     title="Pixels to floats",
     minutes=3,
@@ -106,50 +35,57 @@ def close(yours: Any, expected: torch.Tensor) -> bool:
     hints=(
         "The largest value that a uint8 pixel can have should become 1.",
         "Division with one slash always gives floats. Two slashes round down and keep integers.",
-        "`pixels.float() / ...` with the largest pixel value in place of the dots.",
+        "`pixels.float() / ...` with the largest possible pixel value instead of the dots.",
+    ),
+    spec=Spec(
+        draw=_bright_and_dark_images,
+        solution=lambda pixels: pixels / 255,
+        mistakes="""
+            = pixels / pixels.max()
+            = (pixels - pixels.min()).float() / (pixels.max() - pixels.min())
+            = pixels / pixels.amax((1, 2, 3), keepdim=True)
+            = pixels / pixels.amax((0, 2, 3), keepdim=True)
+                You divided by the brightest pixel of these images, so a dark picture comes out as bright as others.
+                look: the largest value that a uint8 pixel can have, 255, not the largest that occurs
+            = pixels.float()
+                Your values still go up to 255: divide by 255.
+            = pixels // 255
+                Everything but pure white has become 0.
+                look: `//` rounds down, and so does storing the result as integers: use `/`, and keep the floats
+            = pixels / 256
+                White should be exactly 1: the largest pixel value is 255, not 256.
+            = pixels / 127.5 - 1
+                Your values go from -1 to 1; here they should go from 0 to 1.
+            = pixels / 255 / 255
+                You divided by 255 twice.
+            = 1 - pixels / 255
+                Black and white are swapped: 0 should stay 0.
+            = (pixels.float() - pixels.float().mean()) / pixels.float().std()
+                You normalized to mean 0 and standard deviation 1; here the values should go from 0 to 1.
+            = (pixels * 2.0).to(torch.uint8)
+            = (pixels / 255).round().long()
+                Your result still holds integers, so it cannot hold anything between 0 and 1.
+                look: the dtype: torch.float32
+                when: not yours.is_floating_point() and not yours.is_complex()
+            = pixels.double() / 255
+            = pixels.half() / 255
+                Your values are {yours.dtype}; the layers of a network expect float32.
+                look: `.double()`, `.half()`, or a detour through NumPy
+                when: yours.dtype in (torch.float64, torch.float16, torch.bfloat16)
+        """,
+        also_right=[
+            lambda pixels: pixels.to(torch.float32).mul_(1 / 255),
+            lambda pixels: torch.from_numpy(pixels.numpy().astype(np.float32) / 255),
+            lambda pixels: pixels.float().div_(255).contiguous(memory_format=torch.channels_last).requires_grad_(),
+            lambda pixels: (torch.arange(256) / 255)[pixels.long()],
+        ],
     ),
 )
-def scale_pixels(answer: Any, new: Inputs) -> None:
-    n, height, width = new.sizes(3, 3, 12)
-    pixels = new.images(n, new.pick([1, 3]), height, width)
-    yours = tensor_from(answer, pixels)
-    dark = (pixels * 0.6).to(torch.uint8) + new.size(5, 20)  # neither black nor white occurs
-    yours_dark = tensor_from(answer, dark)
-    low, high = dark.amin().float(), dark.amax().float()
-    for wrong in (dark / high, (dark - low) / (high - low), dark / dark.amax((1, 2, 3), keepdim=True)):
-        mistake(
-            yours_dark,
-            wrong,
-            "You divided by the brightest pixel that occurs here: a dark picture comes out as bright as any other.",
-            look="the largest value that a uint8 pixel can have, 255, not the largest that it happens to have",
-        )
-    if isinstance(yours, torch.Tensor) and yours.dtype == torch.uint8 and not close(yours, pixels // 255):
-        raise Incorrect(
-            "Your result still holds integers, so nothing between 0 and 1 fits in.", "torch.float32", str(yours.dtype)
-        )
-    mistake(yours, pixels.float(), "The dtype has changed, but your values still go up to 255: divide by 255.")
-    mistake(
-        yours,
-        pixels // 255,
-        "Everything but pure white has become 0.",
-        look="`//` rounds down, and so does a division that is stored as integers: use `/`, and keep the floats",
-    )
-    mistake(yours, pixels / 256, "White should be exactly 1: the largest pixel value is 255, not 256.")
-    mistake(yours, pixels / 127.5 - 1, "Your values go from -1 to 1; here they should go from 0 to 1.")
-    if isinstance(yours, torch.Tensor) and yours.dtype == torch.float64:
-        raise Incorrect(
-            "Your values are float64: twice the memory, and the layers of a network want float32.",
-            "torch.float32",
-            "torch.float64",
-            look="`.double()`, or a detour over NumPy",
-        )
-    same(yours, pixels / 255)
-    same(yours_dark, dark / 255)
 
+# ---------------------------------------------------------------------------------------------------------------------
 
-# What each prediction is about, for the one who got it wrong.
 REASONS = {
-    "x[1:3]": "A slice only needs another start: it is a view, and writing into it writes into x.",
+    "x[1:3]": "A slice only needs a different start: it is a view, and writing into it writes into x.",
     "x[[1, 2]]": "A list of indices may name the rows in any order, which no stride can describe: it copies.",
     "x.T": "Transposing swaps the two strides and moves nothing: it is a view.",
     "x[x > 10]": "A mask may pick any elements, which no stride can describe: it copies.",
@@ -160,57 +96,170 @@ REASONS = {
 }
 
 
-@exercise(
+def _what_pytorch_does() -> dict[str, Any]:
+    x = torch.arange(24).reshape(4, 6)
+    answer = {}
+    for name in REASONS:
+        result = eval(name, {"x": x})  # the expressions above, not the student's
+        shared = isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() == x.data_ptr()
+        answer[name] = result if isinstance(result, tuple) else "view" if shared else "copy"
+    return answer
+
+
+def _one_prediction(answer: Callable, name: str, reason: str) -> Any:
+    predictions = answer()
+    if not isinstance(predictions, dict):
+        return {"instead": predictions}
+    value = predictions.get(name)
+    if isinstance(value, str):
+        return value.strip().lower()
+    try:
+        return tuple(operator.index(stride) for stride in value)  # a list or integers of NumPy do as well
+    except TypeError:
+        return value
+
+
+def _but(**changed: Any) -> Callable:
+    names = {"part": "x[1:3]", "rows": "x[[1, 2]]", "T": "x.T", "mask": "x[x > 10]", "flat": "x.reshape(24)"}
+    names |= {"T_flat": "x.T.reshape(24)", "T_stride": "x.T.stride()", "step_stride": "x[:, ::2].stride()"}
+    return lambda: _what_pytorch_does() | {names[key]: value for key, value in changed.items()}
+
+
+def _well_formed(yours: Any, expected: Any) -> bool:
+    return yours in ("view", "copy") if isinstance(expected, str) else isinstance(yours, tuple) and len(yours) == 2
+
+
+exercise(
     "view_or_copy",
     title="View or copy?",
     minutes=5,
     difficulty=2,
     points=2,
-    takeaway="What a start, a shape and strides can describe is a view; for everything else PyTorch has to copy.",
+    takeaway="Whatever a start, a shape and strides can describe is a view; for everything else, PyTorch has to copy.",
     hints=(
-        "Ask for each expression: can I say it as a start, and one fixed step for each axis?",
-        "Slices and `.T` can be said like that; lists and masks cannot. For `reshape`, think of the order in memory.",
+        "For each expression, ask: can a start and one fixed step for each axis describe it?",
+        "They describe slices and `.T`, but not lists and masks. For `reshape`, think of the order in memory.",
         "`x` has shape (4, 6) and strides (6, 1). `.T` swaps them; `::2` doubles the one of its axis.",
     ),
+    spec=Spec(
+        takes_value=True,
+        draw=lambda new: list(REASONS.items()),
+        solution=_what_pytorch_does,
+        measure=_one_prediction,
+        mistakes="""
+            = list(_what_pytorch_does().values())
+                Your answer is not a dictionary, but {yours[instead]}.
+                look: `predictions`, the dictionary with its eight keys
+                when: "instead" in yours
+            = {"x.T": "view"}
+                The prediction for "{name}" is missing.
+                look: the keys: leave them as they were
+                when: yours is None
+            _but(T="both")
+            _but(flat=None, T=True)
+                The prediction for "{name}" is neither "view" nor "copy", but {yours!r}.
+                when: isinstance(expected, str) and not _well_formed(yours, expected)
+            _but(T_stride="view")
+            _but(T_stride="(1, 6)")
+            _but(step_stride=6)
+                The prediction for "{name}" should be a pair of strides, for example (6, 1), not {yours!r}.
+                when: isinstance(expected, tuple) and not _well_formed(yours, expected)
+            _but(part="copy")
+            _but(rows="view")
+            _but(T="copy")
+            _but(mask="view")
+            _but(flat="copy", T_flat="view")
+            _but(T_flat="view", mask=None)
+            _but(T_stride=(6, 1))
+            _but(step_stride=(3, 1))
+            _but(step_stride=(12, 2), rows="view")
+                The prediction for "{name}" is not {yours!r}. {reason}
+                look: the pictures of memory in the lecture
+                when: True
+        """,
+        also_right=[
+            _but(T="View ", T_stride=[1, 6]),
+            _but(T_stride=(np.int64(1), np.int64(6)), step_stride=torch.Size([6, 2])),
+        ],
+    ),
 )
-def view_or_copy(answer: Any, new: Inputs) -> None:
-    x = torch.arange(24).reshape(4, 6)
-    # Not written down here but asked of PyTorch: what the answer is compared with is what really happens.
-    results = {
-        "x[1:3]": x[1:3],
-        "x[[1, 2]]": x[[1, 2]],
-        "x.T": x.T,
-        "x[x > 10]": x[x > 10],
-        "x.reshape(24)": x.reshape(24),
-        "x.T.reshape(24)": x.T.reshape(24),
-    }
-    memory = x.untyped_storage().data_ptr()
-    truth: dict[str, Any] = {
-        name: "view" if result.untyped_storage().data_ptr() == memory else "copy" for name, result in results.items()
-    }
-    truth |= {"x.T.stride()": x.T.stride(), "x[:, ::2].stride()": x[:, ::2].stride()}
 
-    if not isinstance(attempted(answer), dict):
-        raise Incorrect("Your answer is not a dictionary.", "the dictionary `predictions` with its eight keys", answer)
-    missing = [name for name in truth if name not in answer]
-    if missing:
-        raise Incorrect(f'The prediction for "{missing[0]}" is missing.', look="the keys: leave them as they were")
-    for name, expected in truth.items():
-        yours = answer[name]
-        if isinstance(expected, tuple):
-            form = isinstance(yours, (tuple, list)) and [type(stride) for stride in yours] == [int, int]
-            right = form and tuple(yours) == expected
-            wanted = "a pair of strides, for example (6, 1)"
-        else:
-            word = yours.strip().lower() if isinstance(yours, str) else None
-            right, form, wanted = word == expected, word in ("view", "copy"), 'the word "view" or the word "copy"'
-        if not form:
-            raise Incorrect(f'The prediction for "{name}" has another form.', wanted, show(yours))
-        if not right:
-            raise Incorrect(f'Not so for "{name}". {REASONS[name]}', yours=yours, look="the pictures of memory")
+# ---------------------------------------------------------------------------------------------------------------------
+
+CHANNELS = (0, 2, 3)  # the axes over which each channel has its own statistics
 
 
-@exercise(
+def _color_images(new: Inputs) -> list[tuple]:
+    cases = []
+    # The first images are as wide as they have channels, where a mean of shape [3] runs along the width, unnoticed. The
+    # number of pixels is large, so that both definitions of the deviation, with N and N - 1, are within the tolerance.
+    for n, channels, height, width in (
+        (new.size(10, 14), 3, new.size(20, 24), 3),
+        (new.size(10, 14), 4, new.size(8, 9), new.size(10, 13)),
+        (1, 1, 30, 31),
+    ):
+        images = new.randn(n, channels, height, width) + new.randn(n, 1, 1, 1)  # some images are brighter than others
+        spread = torch.tensor([0.5, 1.0, 2.0, 3.0])[:channels]
+        cases.append((images * spread[:, None, None] + (new.randn(channels) * 3)[:, None, None],))
+    return cases
+
+
+def _over(axes: tuple[int, ...], correction: int = 1) -> Callable:
+    def normalize(images):
+        deviation = images.std(axes, correction=correction, keepdim=True)
+        return (images - images.mean(axes, keepdim=True)) / deviation
+
+    return normalize
+
+
+def _along_the_width(images):
+    return (images - images.mean(CHANNELS)) / images.std(CHANNELS)
+
+
+def _first_three_channels(images):
+    images = images.clone()
+    for channel in range(3):
+        images[:, channel] = (images[:, channel] - images[:, channel].mean()) / images[:, channel].std()
+    return images
+
+
+def _three_by_view(images):
+    return (images - images.mean(CHANNELS).view(1, 3, 1, 1)) / images.std(CHANNELS).view(1, 3, 1, 1)
+
+
+def _with_none(images):
+    mean, variance = images.mean(CHANNELS), images.var(CHANNELS, correction=0)
+    return (images - mean[:, None, None]) / variance.sqrt()[:, None, None]
+
+
+def _channel_by_channel(images):
+    return torch.stack([(channel - channel.mean()) / channel.std() for channel in images.unbind(1)], dim=1)
+
+
+def _by_sums(images):
+    count = images[:, 0].numel()
+    centered = images - (torch.einsum("nchw->c", images) / count).view(1, -1, 1, 1)
+    return centered * (torch.einsum("nchw,nchw->c", centered, centered) / count).rsqrt().view(1, -1, 1, 1)
+
+
+def _mistaken_axes() -> Iterator[Mistake]:
+    for axes, what in [
+        ((1, 2, 3), "for each image"),
+        ((2, 3), "for each channel of each image"),
+        ((0,), "for each single pixel"),
+        ((1,), "for each pixel of each image"),
+        ((0, 1, 2), "for each column of pixels"),
+        ((0, 1), "for each pixel, over all channels"),
+        ((0, 1, 2, 3), "once for everything"),
+    ]:
+        yield Mistake(
+            f"You took mean and deviation {what}; they should be taken for each channel, over all images and pixels.",
+            *(_over(axes, correction) for correction in (0, 1)),
+            look="`dim=` names the axes that disappear: all but C",
+        )
+
+
+exercise(
     "normalize",
     title="Normalize each channel",
     minutes=6,
@@ -218,241 +267,325 @@ def view_or_copy(answer: Any, new: Inputs) -> None:
     points=2,
     takeaway="Statistics of shape [C] meet images [N, C, H, W] only as [C, 1, 1]: shapes line up from the right.",
     hints=(
-        "One mean and one deviation for each channel: over which axes must they be taken, so that only C remains?",
+        "One mean and one deviation for each channel: over which axes do you take them, so that only C remains?",
         "`dim=` takes several axes at once. `keepdim=True` leaves a shape that broadcasts back without further work.",
         "`mean = images.mean(dim=(0, 2, 3), keepdim=True)`, the same with `std`, then subtract and divide.",
     ),
+    spec=Spec(
+        draw=_color_images,
+        solution=_over(CHANNELS),
+        rtol=2e-3,
+        atol=1e-4,
+        look="the mean of each channel of your result should be 0, its deviation 1",
+        mistakes=[
+            *_mistaken_axes(),
+            """
+            _along_the_width
+                Your mean and deviation have shape [{images.shape[1]}], and broadcasting lined them up with the last
+                axis, the width.
+                look: the shape of the mean: [C, 1, 1] meets the channels; `keepdim=True` or `[:, None, None]`
+            = images - images.mean(CHANNELS, keepdim=True)
+                The mean is 0 now, but the deviation is as before: divide by it.
+            = images / images.std(CHANNELS, keepdim=True)
+                The deviation is 1 now, but the mean is not 0: subtract it first.
+            = images - images.mean(CHANNELS, keepdim=True) / images.std(CHANNELS, keepdim=True)
+                You divided only the mean: `(images - mean) / deviation` needs the parentheses.
+            = (images - images.mean(CHANNELS, keepdim=True)) / images.var(CHANNELS, keepdim=True)
+                You divided by the variance: the standard deviation is its square root.
+                look: `var` or `std`
+            = (images - images.mean(CHANNELS, keepdim=True)) * images.std(CHANNELS, keepdim=True)
+                You multiplied by the deviation: divide by it.
+            = (images + images.mean(CHANNELS, keepdim=True)) / images.std(CHANNELS, keepdim=True)
+                You added the mean: subtract it.
+            = (images - images.mean(CHANNELS, keepdim=True)) / images.std()
+            = (images - images.mean()) / images.std(CHANNELS, keepdim=True)
+                Take both the mean and the deviation per channel; you took one of them over all channels.
+                look: `dim=` in both, `mean` and `std`
+            = (images - images.mean(CHANNELS, keepdim=True)) / images.std((2, 3), keepdim=True).mean(0, keepdim=True)
+                Mean and deviation should come from all images together; you averaged those of the single images.
+                look: `dim=(0, 2, 3)` in one call of `std`
+            = (images - images.amin(CHANNELS, keepdim=True)) / (images.amax(CHANNELS, keepdim=True) -
+                    images.amin(CHANNELS, keepdim=True))
+                Each channel of your result goes from 0 to 1: subtract the mean and divide by the standard deviation.
+            _first_three_channels, _three_by_view
+                With three channels your result is right. Here the images have {images.shape[1]}.
+                look: a 3 in your code: the number of channels is `images.shape[1]`
+                when: images.shape[1] != 3
+            """,
+        ],
+        also_right=[
+            _over(CHANNELS, correction=0),
+            _with_none,
+            lambda images: F.batch_norm(images, None, None, training=True),
+            _channel_by_channel,
+            _by_sums,
+        ],
+    ),
 )
-def normalize(answer: Any, new: Inputs) -> None:
-    # The first images are as wide as they have channels: a mean of shape [3] then runs along the width, unnoticed.
-    # The second have four channels: the number is to be read from the images.
-    for channels, width in ((3, 3), (4, new.size(6, 9))):
-        images = new.randn(new.size(10, 14), channels, new.size(5, 6), width)
-        spread = torch.tensor([0.5, 1.0, 2.0, 3.0])[:channels]
-        images = images * spread[:, None, None] + (new.randn(channels) * 3)[:, None, None]
-        yours = tensor_from(answer, images)
-        over = (0, 2, 3)
-        mean, deviation = images.mean(over, keepdim=True), images.std(over, keepdim=True)
-        expected = (images - mean) / deviation
-        if channels == 4:
-            mistake(
-                yours,
-                torch.cat([expected[:, :3], images[:, 3:]], dim=1),
-                "These images have four channels, and you normalized the first three.",
-                look="a 3 in your code: the number of channels is `images.shape[1]`",
-            )
-        if width == 3:
-            mistake(
-                yours,
-                (images - mean.flatten()) / deviation.flatten(),
-                "Your mean and deviation have shape [3], and broadcasting lined them up with the width, the last axis.",
-                look="the shape of the mean: [3, 1, 1] meets the channels; `keepdim=True` or `[:, None, None]`",
-            )
-        mistake(
-            yours,
-            (images - images.mean()) / images.std(),
-            "You took one mean and one deviation for everything; each channel should have its own.",
-            look="`dim=` in `mean` and `std`",
-        )
-        for axes, what in [
-            ((1, 2, 3), "each image"),
-            ((2, 3), "each channel of each image"),
-            ((0,), "each single pixel"),
-            ((1,), "each pixel of each image"),
-        ]:
-            mistake(
-                yours,
-                (images - images.mean(axes, keepdim=True)) / images.std(axes, keepdim=True),
-                f"You took mean and deviation for {what}; they should be taken for each channel, over all images.",
-                look="`dim=` names the axes that disappear: all but C",
-            )
-        mistake(yours, images - mean, "The mean is 0 now, but the deviation is as before: divide by it.")
-        mistake(yours, images / deviation, "The deviation is 1 now, but the mean is not 0: subtract it first.")
-        mistake(yours, images - mean / deviation, "You divided only the mean: `(images - mean) / deviation`.")
-        mistake(
-            yours,
-            (images - mean) / deviation**2,
-            "You divided by the variance: the standard deviation is its square root.",
-            look="`var` or `std`",
-        )
-        if not close(yours, (images - mean) / images.std(over, correction=0, keepdim=True)):  # as right as the other
-            look = "the mean of each channel of your result should be 0, its deviation 1"
-            same(yours, expected, look=when_only_values_differ(yours, expected, look))
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _splits(new: Inputs) -> list[tuple]:
+    n, held_out = new.size(60, 90), new.size(12, 20)
+    # Another n, so that a fixed share shows; and seed 0, which `if seed` takes for none.
+    return [(n, held_out, new.size(1, 10_000)), (n + new.size(10, 20), held_out, 0)]
+
+
+def _own_generator(n, held_out, seed):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order[held_out:], order[:held_out]
+
+
+exercise(
     "held_out_split",
-    title="A split that comes again",
+    title="A reproducible split",
     minutes=6,
     difficulty=2,
     points=2,
-    takeaway="A generator of your own gives the same numbers for the same seed, and leaves everyone else's alone.",
+    takeaway="Your own generator gives the same numbers for the same seed and leaves all other random numbers alone.",
     hints=(
-        "All indices in random order first; then cut once. What is cut from one row cannot overlap.",
-        "`torch.randperm` takes `generator=`: a `torch.Generator()` of your own with the given seed.",
+        "First put all indices in random order; then cut once. Parts cut from one permutation cannot overlap.",
+        "`torch.randperm` takes `generator=`: pass your own `torch.Generator()` with the given seed.",
         "`order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))`, then two slices of `order`.",
     ),
+    spec=Spec(
+        draw=_splits,
+        solution=_own_generator,
+        measure=splits.split_report,
+        mistakes=splits.split_mistakes(
+            _own_generator,
+            lambda n, held_out, seed: _own_generator(n, n // 5, seed),
+            lambda n, held_out, seed: _own_generator(n, n // 2, seed),
+        ),
+        habits=splits.split_habits(_own_generator),
+        also_right=[
+            lambda n, held_out, seed: _own_generator(n, 0, seed)[0].split([n - held_out, held_out]),
+            *splits.right_splits(_own_generator),
+        ],
+    ),
 )
-def held_out_split(answer: Any, new: Inputs) -> None:
-    n, held_out, seed = new.size(60, 90), new.size(12, 20), new.size(0, 10_000)
-    # All generators are somewhere in the middle: who seeds them anew afterwards does not put them back.
-    torch.rand(1), np.random.random(), random.random()
-    state = _random_states()
-    train, held = _two_tensors(call(answer, n, held_out, seed))
-    touched = state != _random_states()
-    _right_sizes(train, held, n, held_out)
-    strangers = [i for i in torch.cat([train, held]).tolist() if not 0 <= i < n]
-    if strangers:
-        raise Incorrect(
-            f"There is no image number {strangers[0]}: the indices of {n} images go from 0 to {n - 1}.",
-            look="is something added to the order, or is it drawn from another range?",
-        )
-    both = set(train.tolist()) & set(held.tolist())
-    if both:
-        raise Incorrect(
-            f"{len(both)} {'image is' if len(both) == 1 else 'images are'} in both parts, for example number "
-            f"{min(both)}: a test on images that the program has seen says nothing.",
-            look="draw one order of all indices, and cut it",
-        )
-    if sorted(torch.cat([train, held]).tolist()) != list(range(n)):
-        raise Incorrect(
-            "Some indices come more than once, and others never.",
-            f"each of 0 to {n - 1} exactly once",
-            look="`randint` draws with repetition, `randperm` does not",
-        )
-    if (held.sort().values.diff() == 1).sum() >= held_out - 2:
-        raise Incorrect("The images are not shuffled: the held-out part is simply a piece of the data, cut out whole.")
-    if not torch.equal(held, _two_tensors(call(answer, n, held_out, seed))[1]):
-        raise Incorrect("Two calls with the same seed gave two different splits.", look="is `seed` used anywhere?")
-    if torch.equal(held, _two_tensors(call(answer, n, held_out, seed + 1))[1]):
-        raise Incorrect("Another seed gave the same split.", look="a fixed number where `seed` should stand?")
-    more = n + new.size(10, 20)  # a fixed share, such as a fifth, may have been right for the first n
-    _right_sizes(*_two_tensors(call(answer, more, held_out, seed)), more, held_out)
-    if touched:
-        raise Incorrect(
-            "The split is right, but your function changed the global random state: everyone else's numbers are "
-            "different now.",
-            "a generator of your own",
-            look="`torch.manual_seed(seed)` sets the global generator; `torch.Generator().manual_seed(seed)` makes one",
-        )
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
-def _right_sizes(train: torch.Tensor, held: torch.Tensor, n: int, held_out: int) -> None:
-    asked, given = (n - held_out, held_out), (len(train), len(held))
-    if given == asked:
-        return
-    if given == asked[::-1]:
-        raise Incorrect("The two parts are swapped: the first is for training.", asked, given)
-    raise Incorrect(f"The parts have the wrong sizes, for n={n} and held_out={held_out}.", asked, given)
+def _points(new: Inputs) -> list[tuple]:
+    few, d = new.size(26, 29), new.size(15, 19)
+    many, others = new.randn(new.size(55, 60), d), new.randn(new.size(40, 46), d)
+    others[:20] = many[:20]  # the same points in both: distance 0
+    # First as many as there are others: then comparing only a[i] with b[i] runs. Last the most of everything.
+    narrow = new.size(3, 9)
+    return [(new.randn(few, narrow), new.randn(few, narrow)), (new.randn(4, 6), new.randn(1, 6)), (many, others)]
 
 
-def _two_tensors(result: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    if not (isinstance(result, (tuple, list)) and len(result) == 2):
-        raise Incorrect("Your function should return two things.", "the pair (train, held_out)", result)
-    for part in result:
-        if not isinstance(part, torch.Tensor) or part.dim() != 1:
-            raise Incorrect("A part is not a tensor of indices.", "an int64 tensor of one dimension", part)
-        if part.dtype != torch.int64:
-            raise Incorrect("Indices are integers.", "torch.int64", str(part.dtype))
-    return result[0].cpu(), result[1].cpu()
+def _with_lists(a, b):
+    return torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])
 
 
-def _random_states() -> tuple[Any, ...]:
-    """The global random states of PyTorch, NumPy and Python, in a form that can be compared."""
-    return torch.get_rng_state().tolist(), str(np.random.get_state(legacy=False)), random.getstate()
+def _loop_over_features(a, b):
+    total = torch.zeros(len(a), len(b))
+    for k in range(a.shape[1]):
+        total += (a[:, k, None] - b[:, k]) ** 2
+    return total.sqrt()
 
 
-@exercise(
+def _by_repetition(a, b):
+    n, m = len(a), len(b)
+    return (a.repeat_interleave(m, 0) - b.repeat(n, 1)).pow(2).sum(1).sqrt().reshape(n, m)
+
+
+def _squares_by_products(a, b):
+    return (a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T
+
+
+exercise(
     "pairwise_distances",
     title="All distances at once",
     minutes=8,
     difficulty=3,
     points=3,
-    takeaway="[n, 1, d] against [1, m, d] gives every pair, [n, m, d]: the trap of broadcasting, used on purpose.",
+    takeaway="[n, 1, d] against [1, m, d] gives every pair, [n, m, d]: the broadcasting trap, used on purpose.",
     hints=(
         "Write the shapes down: [n, d] and [m, d] should become [n, m, d], and then [n, m].",
         "`None` in an index adds an axis of size 1. Where does `a` need one, and where does `b`?",
         "`difference = a[:, None] - b[None]`; square it, sum over the last axis, take the root.",
     ),
-)
-def pairwise_distances(answer: Any, new: Inputs) -> None:
-    few, steps = new.size(26, 29), []
-    # First as many as there are others: then comparing only a[i] with b[i] runs, and is found. Then more of everything.
-    for n, m, d in ((few, few, new.size(3, 9)), (new.size(55, 60), new.size(40, 46), new.size(15, 19))):
-        a, b = new.randn(n, d), new.randn(m, d)
-        if n != m:
-            b[:20] = a[:20]  # the same points in both: distance 0
-        yours, count = counted(answer, a, b)
-        steps.append(count)
-        difference = a[:, None] - b[None]
-        expected = difference.square().sum(-1).sqrt()
-        _one_number_for_each_pair(yours, expected, d)
-        if n == m:
-            mistake(
-                yours,
-                (a - b).norm(dim=1),
-                "You compare a[0] with b[0], a[1] with b[1] and so on; every a should meet every b.",
-                look="the shapes: which one needs an axis of size 1, and where?",
-            )
-        mistake(
-            yours, expected.T, "Rows and columns are swapped: a goes down, b goes across.", look="`None` in the index"
-        )
-        mistake(yours, expected.square(), "These are squared distances: take the square root at the end.")
-        mistake(yours, difference.abs().sum(-1), "You summed absolute values; the Euclidean distance sums squares.")
-        mistake(yours, expected / d**0.5, "You took the mean of the squares; the distance is the root of their sum.")
-        mistake(yours, difference.sum(-1), "You summed the differences: plus and minus cancel. Square them first.")
-        mistake(yours, a @ b.T, "These are dot products: large where two points are alike. A distance is small there.")
-        for unfinished in (difference, difference.square(), difference.abs()):
-            mistake(
-                yours,
-                unfinished,
-                f"You have one number for each pair and each feature, shape {tuple(unfinished.shape)}: "
-                "sum over the last axis.",
-            )
+    spec=Spec(
+        draw=_points,
+        solution=lambda a, b: (a[:, None] - b[None]).square().sum(-1).sqrt(),
+        dtype=False,
         # Near 0 the way over dot products, which torch.cdist takes too, loses half of the digits.
-        same(yours, expected, rtol=1e-3, atol=6e-3, dtype=False)
-    if steps[1] > steps[0] + 10:
-        raise Incorrect(
-            "Your distances are right, but your code takes more steps the more points there are: there is a loop.",
-            "a handful of operations, however many points there are",
-            look="`for`: let broadcasting form the pairs",
-        )
-
-
-def _one_number_for_each_pair(yours: Any, expected: torch.Tensor, d: int) -> None:
-    if not isinstance(yours, torch.Tensor):
-        return
-    if yours.numel() == 1:
-        raise Incorrect(
-            "That is a single number: you summed over pairs and features alike.",
-            f"one distance for each pair, shape {tuple(expected.shape)}",
-            look="`dim=-1`, the axis of the features",
-        )
-    if yours.dim() == 2 and yours.shape[1] == d:
-        raise Incorrect(
-            "You summed over points, and kept the features.",
-            f"one distance for each pair, shape {tuple(expected.shape)}",
-            f"shape {tuple(yours.shape)}, and a point has {d} features",
-            look="`dim=-1`, the axis of the features",
-        )
-    if yours.shape == expected.shape and yours.isnan().any():
-        nan = yours.detach().cpu().isnan()
-        if (expected[nan] < 1e-3).all():
-            raise Incorrect(
-                "Where two points are the same, your distance is nan: rounding made its square a little negative.",
-                "0, or nearly",
-                "nan",
-                look="`.clamp(min=0)` before the root; or subtract first, then square",
+        rtol=1e-3,
+        atol=6e-3,
+        mistakes="""
+            = (a - b).norm(dim=1)
+            = (a - b).square().sum(-1)
+                You compare a[0] with b[0], a[1] with b[1] and so on; every a should meet every b.
+                look: the shapes: which one needs an axis of size 1, and where?
+            = torch.cdist(b, a)
+                Rows and columns are swapped: a goes down, b goes across.
+                look: `None` in the index
+            = (a[:, None] - b).square().sum(-1)
+                These are squared distances: take the square root at the end.
+            = (a[:, None] - b).abs().sum(-1)
+                You summed absolute values; the Euclidean distance sums squares.
+            = (a[:, None] - b).abs().amax(-1)
+                You took the largest difference; the Euclidean distance sums the squares of all of them.
+            = (a[:, None] - b).square().mean(-1).sqrt()
+            = (a[:, None] - b).square().mean(-1)
+                You took the mean of the squares; the distance is the root of their sum.
+            = (a[:, None] - b).sum(-1)
+            = (a[:, None] - b).sum(-1).abs()
+                You summed the differences, where plus and minus cancel. Square them first.
+            = (a[:, None] - b).sum(-1).sqrt()
+            = (b - a[:, None]).sum(-1).sqrt()
+                You took the root of a sum of differences, which may be negative. Square the differences first.
+            = torch.cdist(a, a)
+            = torch.cdist(b, b)
+                You compare the points of one argument with each other; every a should meet every b.
+            = torch.cdist(a, b)[..., None]
+                Your result has one axis of size 1 too many: the shape should be {expected.shape}.
+                look: `keepdim=True`
+            = (a[:, None] + b).square().sum(-1).sqrt()
+                You added the points instead of subtracting them.
+            = a @ b.T
+                These are dot products: large where two points are alike. A distance is small there.
+            = (a[:, None] - b).square().sqrt()
+            = (a[:, None] - b).abs()
+                You took the root of each square before you summed, which gives absolute values.
+            = a[:, None] - b
+            = (a[:, None] - b).square()
+                You have one number for each pair and each feature, shape {yours.shape}: sum over the last axis.
+                when: yours.shape == (*expected.shape, a.shape[1])
+            = (a[:, None] - b).square().sum().sqrt()
+                That is a single number: you summed over pairs and features alike.
+                look: `dim=-1`, the axis of the features
+                when: isinstance(yours, float) or yours.numel() == 1
+            = (a[:, None] - b).square().sum(dim=1).sqrt()
+            = (a[:, None] - b).square().sum(dim=0).sqrt()
+                You summed over points, and kept the features: the shape should be {expected.shape}, yours is
+                {yours.shape}.
+                look: `dim=-1`, the axis of the features
+                when: yours.dim() == 2 and yours.shape[1] == a.shape[1]
+            = _squares_by_products(a, b).sqrt()
+                Where two points are the same, your distance is nan: rounding made its square a little negative.
+                look: `.clamp(min=0)` before the root; or subtract first, then square
+                when: yours.isnan().any() and expected[yours.isnan()].max() < 1e-3
+        """,
+        habits=[
+            Habit(
+                "Your distances are right, but your code takes more steps the more points there are: there is a loop.",
+                _with_lists,
+                _loop_over_features,
+                lambda a, b: torch.stack([torch.stack([(p - q).norm() for q in b]) for p in a]),
+                lambda a, b: torch.stack([(p - b).norm(dim=1) for p in a]),
+                probe=probes.steps,
+                when=lambda few, one, many: many > few + 10,
+                look="`for`: let broadcasting form the pairs",
             )
-        raise Incorrect(
-            f"{int(nan.sum())} of your distances are nan: the root of a negative number.",
-            look="what stands under the root: a sum of squares is never negative",
-        )
+        ],
+        also_right=[
+            lambda a, b: torch.linalg.vector_norm(a.unsqueeze(1) - b, dim=2),
+            lambda a, b: _squares_by_products(a, b).clamp(min=0).sqrt(),
+            torch.cdist,
+            lambda a, b: torch.from_numpy(np.linalg.norm(a.numpy()[:, None] - b.numpy(), axis=-1)),
+            lambda a, b: torch.vmap(lambda point: (point - b).square().sum(1).sqrt())(a),
+            _by_repetition,
+            lambda a, b: torch.nn.functional.pairwise_distance(a[:, None], b, eps=0).double(),
+        ],
+    ),
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _predictions(new: Inputs) -> list[tuple]:
+    classes, n = new.size(4, 7), new.size(1500, 2000)
+    # The last class never occurs, neither as label nor as prediction: the matrix still has its row and column.
+    labels = new.ints(0, classes - 1, (n,))
+    labels[::3] = 0  # one cell counts far beyond what uint8 can hold
+    predicted = torch.where(new.rand(n) < 0.6, labels, (labels + new.ints(0, 2, (n,))) % (classes - 1))
+    return [(labels[:part], predicted[:part], classes) for part in (100, 1, n)]
+
+
+def _counts(labels, predicted, classes):
+    return torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
+
+
+def _counted_once(labels, predicted, classes):
+    matrix = torch.zeros(classes, classes, dtype=torch.int64)
+    matrix[labels, predicted] += 1
+    return matrix
+
+
+def _into_a_copy(labels, predicted, classes):
+    matrix = torch.zeros(classes, classes, dtype=torch.int64)
+    matrix[labels][:, predicted] += 1
+    return matrix
+
+
+def _no_minlength(labels, predicted, classes):
+    return torch.bincount(labels * classes + predicted).reshape(classes, classes)
+
+
+def _stopped_early(yours, expected, labels, predicted, classes):
+    sizes = int((labels * classes + predicted).max()) + 1, classes  # without minlength, and with too small a one
+    return says(yours, *(f"invalid for input of size {size}" for size in sizes))
+
+
+def _shares(axes: Any) -> Callable:
+    def shares(*given):
+        return _counts(*given) / _counts(*given).sum(axes, keepdim=True)
+
+    return shares
+
+
+def _image_by_image(labels, predicted, classes):
+    matrix = torch.zeros(classes, classes, dtype=torch.int64)
+    for i, j in zip(labels, predicted, strict=True):
+        matrix[i, j] += 1
+    return matrix
+
+
+def _with_lists_of_lists(labels, predicted, classes):
+    matrix = [[0] * classes for _ in range(classes)]
+    for i, j in zip(labels.tolist(), predicted.tolist(), strict=True):
+        matrix[i][j] += 1
+    return torch.tensor(matrix)
+
+
+def _with_a_counter(labels, predicted, classes):
+    counts = collections.Counter((int(i), int(j)) for i, j in zip(labels, predicted, strict=True))
+    return torch.tensor([[counts[i, j] for j in range(classes)] for i in range(classes)])
+
+
+def _by_accumulation(labels, predicted, classes):
+    matrix = torch.zeros(classes, classes, dtype=torch.int64)
+    return matrix.index_put_((labels, predicted), torch.ones_like(labels), accumulate=True)
+
+
+def _loop_over_cells(labels, predicted, classes):
+    matrix = torch.zeros(classes, classes, dtype=torch.int64)
+    for i in range(classes):
+        for j in range(classes):
+            matrix[i, j] = ((labels == i) & (predicted == j)).sum()
+    return matrix
+
+
+def _by_numpy_add(labels, predicted, classes):
+    matrix = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(matrix, (labels.numpy(), predicted.numpy()), 1)
+    return torch.from_numpy(matrix)
+
+
+def _by_unique_pairs(labels, predicted, classes):
+    pairs, counts = torch.stack([labels, predicted]).unique(dim=1, return_counts=True)
+    return torch.zeros(classes, classes, dtype=torch.int64).index_put_(tuple(pairs), counts)
+
+
+exercise(
     "confusion_matrix",
-    title="Who is taken for whom?",
+    title="Which digits get confused?",
     minutes=8,
     difficulty=3,
     points=3,
@@ -462,74 +595,162 @@ def _one_number_for_each_pair(yours: Any, expected: torch.Tensor, d: int) -> Non
         "Either use `index_put_(..., accumulate=True)`, or give each pair (label, predicted) a number and count.",
         "`torch.bincount(labels * classes + predicted, minlength=...)`, then bring the counts into shape.",
     ),
+    spec=Spec(
+        draw=_predictions,
+        solution=_counts,
+        dtype=False,
+        mistakes="""
+            _counted_once
+            lambda *given: _counts(*given) > 0
+                Each cell was counted once, however many images fall into it.
+                look: with an index that occurs several times, `matrix[labels, predicted] += 1` adds 1 only once
+            = _counts(predicted, labels, classes)
+                Rows and columns are swapped: the true class goes down, the predicted one across.
+            lambda *given: _counts(*given)[:-1, :-1]
+            = _counts(labels, predicted, int(labels.max()) + 1)
+            lambda labels, predicted, _: _counts(labels, predicted, max(*labels.tolist(), *predicted.tolist()) + 1)
+                The last class is missing: no image here belongs to it, and the matrix has its row and column anyway.
+                look: `classes`: sizes and `minlength` come from there, not from the largest label that occurs
+            _into_a_copy
+                Your matrix is still full of zeros: you wrote into a copy.
+                look: `matrix[labels]` is a copy, so what you write into it is lost: put both indices in one pair of
+                    brackets
+            lambda *given: _counts(*given).to(torch.uint8)
+            lambda *given: _counts(*given).to(torch.int8)
+                Some of your counts wrapped around: {yours.dtype} is too small for them.
+                look: the dtype of the matrix: int64 holds any count
+            lambda *given: _counts(*given).flatten()
+                The counts are right, but in one row: bring them into the shape {expected.shape}.
+            lambda *given: _counts(*given).diag()
+            lambda *given: _counts(*given).diag().diag()
+                You counted only the correct ones, the diagonal of the matrix.
+            lambda *given: _counts(*given).fill_diagonal_(0)
+                You counted only the errors: the correct ones on the diagonal count, too.
+            *map(_shares, (0, 1, (0, 1)))
+            *(lambda *given, axis=axis: _shares(axis)(*given).nan_to_num() for axis in (0, 1))
+                These are shares; the exercise asks for counts.
+            = torch.bincount(labels, minlength=classes)
+            = torch.bincount(predicted, minlength=classes)
+                You counted labels and predictions separately; count the pairs of label and prediction.
+            = _counts(labels * 0, labels * predicted, classes)
+            = _counts(labels * 0, labels + predicted, classes)
+                Different pairs get the same number here: a label is worth `classes` predictions.
+                look: `labels * classes + predicted`
+            = (labels == predicted).float().mean()
+            = (labels == predicted).sum()
+                That is a single number, such as the accuracy; the matrix has {classes} rows and columns.
+                when: isinstance(yours, float | int) or yours.numel() == 1
+            _no_minlength
+            = torch.bincount(labels * classes + predicted, minlength=classes).view(classes, classes)
+                `bincount` stopped at the largest number that occurs, and no image here belongs to the last class.
+                look: `minlength=`: one count for each cell, {classes} * {classes}
+                when: lambda yours, *given: _stopped_early(yours, *given)
+            = _counts(labels, predicted, 10)
+                Your matrix has 10 rows and columns whatever `classes` is; here it is {classes}.
+                when: yours.shape == (10, 10)
+        """,
+        habits=[
+            Habit(
+                "Your counts are right, but your code takes more steps the more images there are: there is a loop.",
+                _image_by_image,
+                _with_lists_of_lists,
+                _with_a_counter,
+                probe=probes.steps,
+                when=lambda few, one, many: many > few + 700,  # a loop over classes or cells is another matter
+                look="`for`: index with all labels at once",
+            )
+        ],
+        also_right=[
+            _by_accumulation,
+            lambda labels, predicted, classes: (
+                F.one_hot(labels, classes).float().T @ F.one_hot(predicted, classes).float()
+            ),
+            _loop_over_cells,
+            lambda labels, predicted, classes: (
+                torch.zeros(classes**2, dtype=torch.int64)
+                .scatter_add_(0, labels * classes + predicted, torch.ones_like(labels))
+                .view(classes, classes)
+            ),
+            _by_numpy_add,
+            _by_unique_pairs,
+        ],
+    ),
 )
-def confusion_matrix(answer: Any, new: Inputs) -> None:
-    classes, n, few = new.size(4, 7), new.size(1500, 2000), 100
-    # Nobody belongs to the last class, and nobody is taken for it: the matrix has its row and column all the same.
-    labels = new.ints(0, classes - 1, (n,))
-    labels[::3] = 0  # one cell counts far beyond what uint8 can hold
-    predicted = torch.where(new.rand(n) < 0.6, labels, (labels + new.ints(0, 2, (n,))) % (classes - 1))
-    expected = torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
-    steps = []
-    for part in (few, n):
-        try:
-            yours, count = counted(answer, labels[:part], predicted[:part], classes)
-            steps.append(count)
-        except AnswerRaised as raised:
-            counts = int((labels[:part] * classes + predicted[:part]).max()) + 1
-            if f"invalid for input of size {counts}" in str(raised.error):
-                raise Incorrect(
-                    "`bincount` stopped at the largest number that occurs, and no image here belongs to the last "
-                    "class.",
-                    f"{classes**2} counts, one for each cell",
-                    f"{counts} counts",
-                    look="`minlength=`",
-                ) from None
-            raise
-    mistake(
-        yours,
-        (expected > 0).long(),
-        "Each cell was counted once, however many images fall into it.",
-        look="with an index that occurs several times, `matrix[labels, predicted] += 1` adds 1 a single time",
-    )
-    mistake(yours, expected.T, "Rows and columns are swapped: the true class goes down, the predicted one across.")
-    mistake(
-        yours,
-        expected[:-1, :-1],
-        "The last class is missing: no image here belongs to it, and the matrix should have its row all the same.",
-        look="`classes`: sizes and `minlength` come from there, not from the largest label that occurs",
-    )
-    mistake(
-        yours,
-        torch.zeros_like(expected),
-        "Your matrix is still full of zeros: you wrote into a copy.",
-        look="`matrix[labels]` copies, and what is written behind it is lost: both indices in one pair of brackets",
-    )
-    mistake(
-        yours,
-        expected % 256,
-        "Some of your counts began again at 0 after 255: uint8 cannot hold more.",
-        look="the dtype of the matrix",
-    )
-    mistake(yours, expected.flatten(), "The counts are right, but stand in one row: bring them into the shape.")
-    if isinstance(yours, torch.Tensor) and tuple(yours.shape) == (10, 10):
-        raise Incorrect("Your matrix has 10 rows and columns whatever is asked for.", (classes, classes), (10, 10))
-    mistake(yours, expected.diag(), "You counted only the correct ones, the diagonal of the matrix.")
-    for axis in (0, 1):
-        shares = expected / expected.sum(dim=axis, keepdim=True)
-        for asked in (shares, shares.nan_to_num()):
-            mistake(yours, asked, "These are shares; the task asks for counts.")
-    mistake(yours, expected / n, "These are shares; the task asks for counts.")
-    same(yours, expected, dtype=False)
-    if steps[1] > steps[0] + n // 2:  # a loop over classes or cells is another matter
-        raise Incorrect(
-            "Your counts are right, but your code takes more steps the more images there are: there is a loop.",
-            "a number of steps that does not depend on the number of images",
-            look="`for`: index with all labels at once",
-        )
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _images_to_cut(new: Inputs) -> list[tuple]:
+    n, (rows, columns), size = new.size(2, 3), new.sizes(2, 2, 5), new.pick([2, 4])  # never 3, as the channels
+    # Bytes, as files bring them, then floats. The last images are larger, so that a loop shows.
+    few = new.images(n, 3, rows * size, columns * size)
+    floats = new.randn(1, 1, 3, 6)
+    many = new.images(n, 2 if size == 4 else 4, (columns + 8) * size, (rows + 8) * size)
+    return [(few, size), (floats, 3), (many, size)]
+
+
+def _six_axes(images, size):
+    n, c, h, w = images.shape
+    return images.reshape(n, c, h // size, size, w // size, size)  # n, c, row, y, column, x
+
+
+def _joined(*order: int) -> Callable:
+    """Patches from the six axes in this order; 0, 2, 4, 1, 3, 5 is right."""
+
+    def cut(images, size):
+        n, c = images.shape[:2]
+        return _six_axes(images, size).permute(order).reshape(n, -1, c, size, size)
+
+    return cut
+
+
+_right_patches = _joined(0, 2, 4, 1, 3, 5)
+
+
+def _height_and_width_swapped(images, size):
+    n, c, w, h = images.shape
+    split = images.reshape(n, c, h // size, size, w // size, size)
+    return split.permute(0, 2, 4, 1, 3, 5).reshape(n, -1, c, size, size)
+
+
+def _three_colors(images, size):
+    n, _, h, w = images.shape
+    split = images.reshape(n, 3, h // size, size, w // size, size)
+    return split.permute(0, 2, 4, 1, 3, 5).reshape(n, -1, 3, size, size)
+
+
+def _square(images, size):
+    n, c, h, _ = images.shape
+    return images.reshape(n, c, h // size, size, h // size, size).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
+
+
+def _view_after_permute(images, size):
+    n, c = images.shape[:2]
+    return _six_axes(images, size).permute(0, 2, 4, 1, 3, 5).view(n, -1, c, size, size)
+
+
+def _by_functional_unfold(images, size):
+    return F.unfold(images, size, stride=size).transpose(1, 2).unflatten(2, (-1, size, size))
+
+
+def _strip_by_strip(images, size):
+    strips = [strip.split(size, dim=3) for strip in images.split(size, dim=2)]
+    return torch.stack([patch for strip in strips for patch in strip], dim=1)
+
+
+def _with_loops(images, size):
+    h, w = images.shape[2:]
+    corners = [(y, x) for y in range(0, h, size) for x in range(0, w, size)]
+    return torch.stack([images[:, :, y : y + size, x : x + size] for y, x in corners], dim=1)
+
+
+def _by_index(images, size):
+    h, w = images.shape[2:]
+    down, right = torch.arange(h).view(-1, 1, size, 1), torch.arange(w).view(1, -1, 1, size)
+    return images[:, :, down, right].flatten(2, 3).transpose(1, 2)
+
+
+exercise(
     "patches",
     title="Stretch: cut images into patches",
     minutes=9,
@@ -542,79 +763,85 @@ def confusion_matrix(answer: Any, new: Inputs) -> None:
         "become neighbors, and then c, y, x?",
         "`images.reshape(n, c, h // size, size, w // size, size).permute(0, 2, 4, 1, 3, 5)`, then join row and column.",
     ),
+    spec=Spec(
+        draw=_images_to_cut,
+        solution=_right_patches,
+        look="the first patch of an image is `image[:, :size, :size]`, the next one lies to its right",
+        mistakes="""
+            = images.reshape(_right_patches(images, size).shape)
+                The shape is right, but the pixels are cut as they lie in memory: each of your patches is made of whole
+                rows.
+                look: `reshape` alone cannot reorder: split the axes, `permute`, then join
+            _joined(0, 4, 2, 1, 3, 5)
+                Your patches run down the columns; they should come in reading order, row by row.
+                look: the order of `row` and `column` in `permute`
+            _joined(0, 2, 4, 1, 5, 3)
+            _joined(0, 4, 2, 1, 5, 3)
+                Each patch is transposed: its rows and columns are swapped.
+                look: the last two numbers of `permute`
+            = _right_patches(images, size).permute(0, 1, 3, 4, 2)
+                The channels come last; they should come before the rows and columns of a patch.
+            = _right_patches(images, size).transpose(1, 2)
+                The channels come before the patches: the order is image, patch, channel, row, column.
+                look: where `c` is in `permute`
+            = _six_axes(images, size).permute(0, 2, 4, 1, 3, 5)
+                Every pixel is in place, but rows and columns of patches are still two axes: join them.
+                look: a `reshape` or `flatten` after the `permute`
+            = _right_patches(images, size).flatten(0, 1)
+                Images and patches share one axis: the result has five axes, and image and patch come first.
+            *(_joined(*order) for order in ((0, 2, 4, 3, 5, 1), (0, 2, 4, 3, 1, 5), (0, 2, 1, 4, 3, 5)))
+            _joined(0, 1, 2, 4, 3, 5)
+                The colors are mixed up: a reshape has treated channels as rows.
+                look: where `c` is in `permute`
+            = _right_patches(images, size).flatten(2)
+            = _right_patches(images, size).flatten(3)
+                The pixels are right, but each patch is flat: give it back its shape (C, size, size).
+            _height_and_width_swapped
+                Height and width are swapped: `images` has the shape [N, C, H, W].
+            = _right_patches(images, size).float()
+            = _by_functional_unfold(images.float(), size)
+            = _right_patches(images, size).to(torch.uint8)
+                Your patches have a different dtype from the images. Cutting computes nothing: keep {images.dtype}.
+                when: yours.shape == expected.shape and yours.dtype != expected.dtype
+            _by_functional_unfold
+                These images are uint8, and something in your code only works with floats.
+                look: `unfold` in torch.nn.functional needs floats; the tensor method `.unfold` takes any dtype
+                when: says(yours, "not implemented for 'Byte'")
+            _view_after_permute
+                After `permute` the axes that you join are no longer neighbors in memory, so `view` cannot join them.
+                look: `reshape`, which copies where it has to
+                when: says(yours, "Use .reshape")
+            _three_colors
+                With three channels your result is right. Here the images have {images.shape[1]}.
+                look: a 3 in your code: the number of channels is `images.shape[1]`
+                when: images.shape[1] != 3
+            _square
+                These images are {images.shape[2]} × {images.shape[3]} pixels: you took height and width for equal.
+                look: one number of patches for the rows, another one for the columns
+                when: says(yours, "invalid for input of size") and images.shape[2] != images.shape[3]
+        """,
+        habits=[
+            Habit(
+                "Your patches are right, but your code takes more steps the more patches there are: there is a loop.",
+                _strip_by_strip,
+                _with_loops,
+                probe=probes.steps,
+                when=lambda few, one, many: many > few + 5,
+                look="`for`: reshape, permute, reshape cut all images at once",
+            )
+        ],
+        also_right=[
+            lambda images, size: (
+                images.unfold(2, size, size).unfold(3, size, size).permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
+            ),
+            lambda images, size: torch.einsum("ncyaxb->nyxcab", _six_axes(images, size)).flatten(1, 2),
+            _by_index,
+            lambda images, size: torch.from_numpy(
+                _six_axes(images, size).numpy().transpose(0, 2, 4, 1, 3, 5).copy()
+            ).flatten(1, 2),
+            lambda images, size: (
+                images.unflatten(3, (-1, size)).unflatten(2, (-1, size)).movedim((2, 4), (1, 2)).flatten(1, 2)
+            ),
+        ],
+    ),
 )
-def patches(answer: Any, new: Inputs) -> None:
-    n, (rows, columns), size = new.size(2, 3), new.sizes(2, 2, 5), new.pick([2, 4])  # never 3, as the channels
-    steps = []
-    # Bytes, as files bring them. The second images are larger, so that a loop shows, and have not three channels.
-    for images in (
-        new.images(n, 3, rows * size, columns * size),
-        new.images(n, 2 if size == 4 else 4, (columns + 8) * size, (rows + 8) * size),
-    ):
-        try:
-            yours, count = counted(answer, images, size)
-            steps.append(count)
-        except AnswerRaised as raised:
-            if "not implemented for 'Byte'" in str(raised.error):
-                raise Incorrect(
-                    "These images are uint8, and something in your code works with floats only.",
-                    "uint8 patches for uint8 images: cutting computes nothing",
-                    look="`unfold` of torch.nn.functional wants floats, the method `.unfold` of a tensor any dtype",
-                ) from None
-            raise
-        _right_patches(yours, images, size)
-    if steps[1] > steps[0] + 5:
-        raise Incorrect(
-            "Your patches are right, but your code takes more steps the more patches there are: there is a loop.",
-            "a handful of operations, however many patches there are",
-            look="`for`: reshape, permute, reshape cut all images at once",
-        )
-
-
-def _right_patches(yours: Any, images: torch.Tensor, size: int) -> None:
-    n, c, rows, columns = images.shape[0], images.shape[1], images.shape[2] // size, images.shape[3] // size
-    six = images.reshape(n, c, rows, size, columns, size)  # n, c, row, y, column, x
-    shape = (n, rows * columns, c, size, size)
-    expected = six.permute(0, 2, 4, 1, 3, 5).reshape(shape)
-    mistake(
-        yours,
-        images.reshape(shape),
-        "The shape is right, but the pixels are cut as they lie in memory: a patch of yours is made of whole rows.",
-        look="`reshape` alone cannot reorder: split the axes, `permute`, then join",
-    )
-    mistake(
-        yours,
-        six.permute(0, 4, 2, 1, 3, 5).reshape(shape),
-        "Your patches run down the columns; they should come in reading order, row by row.",
-        look="the order of `row` and `column` in `permute`",
-    )
-    mistake(
-        yours,
-        six.permute(0, 2, 4, 1, 5, 3).reshape(shape),
-        "Each patch is transposed: its rows and columns are swapped.",
-        look="the last two numbers of `permute`",
-    )
-    mistake(
-        yours,
-        six.permute(0, 2, 4, 3, 5, 1).reshape(n, rows * columns, size, size, c),
-        "The channels stand last; they should stand before the rows and columns of a patch.",
-    )
-    mistake(
-        yours,
-        six.permute(0, 2, 4, 1, 3, 5),
-        "All pixels stand right, but rows and columns of patches are still two axes: join them.",
-        look="a `reshape` or `flatten` after the `permute`",
-    )
-    mistake(
-        yours,
-        six.permute(0, 2, 4, 3, 5, 1).reshape(shape),
-        "The colors are mixed up: a reshape has taken what were channels for rows.",
-        look="where `c` stands in `permute`",
-    )
-    mistake(
-        yours,
-        expected.flatten(2),
-        "The pixels are right, but each patch is flat: give it back its shape (C, size, size).",
-    )
-    look = "the first patch of an image is `image[:, :size, :size]`, the next one lies to its right"
-    same(yours, expected, look=when_only_values_differ(yours, expected, look))

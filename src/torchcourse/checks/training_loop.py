@@ -1,166 +1,42 @@
 """The exercises of chapter 02: a gradient by hand, and the pieces of a training loop."""
 
 import copy
-import itertools
-import random
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchcourse.checks.engine import AnswerRaised, Incorrect, Inputs, call, chapter, mistake, same
-
-# The first optimizer of a process imports much of PyTorch, which takes seconds on a slow machine.
-SLOW_START = 30.0
+from torchcourse.checks import probes, splits
+from torchcourse.checks.engine import Inputs, call, chapter
+from torchcourse.checks.loops import (
+    CHANGED,
+    FORBIDDEN,
+    side_effects,
+    then,  # noqa: F401 - for the tables
+    watch_training,
+    wrong_loss,
+    wrong_order,
+)
+from torchcourse.checks.probes import SLOW_START, Batch, Passes, WatchedSGD, network, plain_number, weights
+from torchcourse.checks.spec import Mistake, Spec, changed, says  # noqa: F401 - for the tables
 
 exercise = chapter("02_training_loop")
-Batch = tuple[Tensor, Tensor]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What the judges below share
-
-
-class Watch(nn.Module):
-    """A layer that changes nothing and writes down how it was called: (batch size, train mode?, gradients on?)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[int, bool, bool]] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen.append((len(x), self.training, torch.is_grad_enabled()))
-        return x
-
-
-class WatchedSGD(torch.optim.SGD):
-    """SGD that writes down, in their order, its own calls and the arrival of gradients.
-
-    events: "zero_grad", "backward" (a gradient arrived), "summed" (it was added to an old one), "step".
-    """
-
-    def __init__(self, model: nn.Module, lr: float) -> None:
-        super().__init__(model.parameters(), lr=lr)
-        self.events: list[str] = []
-        parameter = next(model.parameters())
-        arrived: list[Tensor] = []
-        parameter.register_hook(lambda gradient: arrived.append(gradient.clone()))
-
-        def compare(p: Tensor) -> None:
-            self.events.append("backward" if torch.equal(p.grad, arrived.pop()) else "summed")
-
-        parameter.register_post_accumulate_grad_hook(compare)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.events.append("zero_grad")
-        super().zero_grad(set_to_none)
-
-    def step(self, closure: Any = None) -> Any:
-        self.events.append("step")
-        return super().step(closure)
-
-
-def network(new: Inputs, pixels: int, classes: int, norm: bool = False) -> nn.Sequential:
-    """A small network with a Watch as its second layer, its weights from the check's own generator."""
-    layers = [nn.Flatten(), Watch(), nn.Linear(pixels, 12), *([nn.BatchNorm1d(12)] if norm else []), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.Linear(12, classes))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(new.randn(*parameter.shape) * 0.4)
-        if norm:  # statistics that differ from those of any batch
-            model[3].running_mean.copy_(new.randn(12))
-            model[3].running_var.copy_(new.rand(12) + 0.5)
-    return model
-
-
-def batch(new: Inputs, size: int, height: int, width: int, classes: int) -> Batch:
-    """images float32 [size, 1, height, width], labels int64 [size]"""
-    return new.randn(size, 1, height, width), new.ints(0, classes, (size,))
-
-
-def weights(model: nn.Module) -> Tensor:
-    """All parameters, one after the other, in one tensor."""
-    return torch.cat([p.detach().cpu().double().flatten() for p in model.parameters()])
-
-
-def number(value: Any, what: str) -> float:
-    """The value as a Python number. Raises Incorrect for anything else, with a word about graphs for tensors."""
-    if isinstance(value, Tensor):
-        if value.numel() != 1:
-            raise Incorrect(f"{what} is a tensor of shape {tuple(value.shape)}.", "one Python number", value)
-        if value.requires_grad:
-            raise Incorrect(
-                f"{what} is a tensor that still holds its graph: whoever keeps it keeps every step that led to it.",
-                "a Python number",
-                value,
-                "`.item()` takes the number out",
-            )
-        raise Incorrect(f"{what} is a tensor.", "a Python number", value, "`.item()` takes the number out")
-    plain = plain_number(value)
-    if plain is None:
-        raise Incorrect(f"{what} is not a number.", "a Python number", value)
-    return plain
-
-
-def plain_number(value: Any) -> float | None:
-    """A number or a tensor of one element as a float; None for everything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, Tensor)):
-        return None
-    try:
-        return float(value.detach() if isinstance(value, Tensor) else value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # many elements, complex, far too large
-        return None
-
-
-def intact(model: nn.Module, reference: nn.Module) -> None:
-    """Raise Incorrect unless the model still has all its layers and weights, whatever their values."""
-    now, before = ({name: value.shape for name, value in m.state_dict().items()} for m in (model, reference))
-    if now != before or len(list(model.modules())) != len(list(reference.modules())):
-        raise Incorrect("Your function took the model apart: layers or weights are missing or have other shapes.")
-
-
-def gradients_still_on() -> None:
-    """Raise Incorrect if the answer switched gradients off for everybody and left it so."""
-    if not torch.is_grad_enabled():
-        raise Incorrect(
-            "Your function leaves gradients switched off: no `backward()` after it would work.",
-            "gradients switched on after the call",
-            "switched off",
-            "`with torch.no_grad():` switches them back on by itself, `torch.set_grad_enabled(False)` does not",
-        )
-
-
-def untouched(batches: Sequence[Batch], before: Sequence[Batch]) -> None:
-    """Raise Incorrect unless the batches are what they were."""
-    if len(batches) != len(before) or not all(
-        torch.equal(a, b) for now, then in zip(batches, before, strict=True) for a, b in zip(now, then, strict=True)
-    ):
-        raise Incorrect(
-            "Your function changed the batches that it got: whoever uses them next has lost them.",
-            "the batches as they were",
-            "other ones after the call",
-            "what works in place: `pop`, `-=`, methods that end in an underscore",
-        )
-
-
-def close(a: float, b: float) -> bool:
-    return abs(a - b) <= 1e-5 + 1e-4 * abs(b)
-
-
-def slip(yours: float, right: float, wrong: float, problem: str, look: str | None = None) -> None:
-    """`mistake` for numbers, which may by chance be right as well: then nothing is said."""
-    if not close(wrong, right):
-        mistake(yours, wrong, problem, look)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _lines(new: Inputs) -> list[tuple]:
+    """Gradients of both signs, several numbers of pairs, and a single pair."""
+    n, m = new.sizes(2, 4, 9)
+    up, down = new.rand(2) + 1.5
+    return [(w, new.rand(k) + 0.5, new.randn(k) - 1) for w, k in ((up, n), (-down, m), (up / 2, 1))]
+
+
+exercise(
     "gradient_by_hand",
     title="A gradient by hand",
     minutes=4,
@@ -172,224 +48,293 @@ def slip(yours: float, right: float, wrong: float, problem: str, look: str | Non
         "Outer: 2 · (w·x − y). Inner: the derivative of w·x with respect to w. Multiply, then average over the pairs.",
         "`(2 * (w * x - y) * ...).mean()` with the inner derivative in place of the dots.",
     ),
+    spec=Spec(
+        draw=_lines,
+        solution=lambda w, x, y: (2 * (w * x - y) * x).mean(),
+        look="outer derivative times inner derivative, then the mean",
+        mistakes="""
+            = ((w * x - y) * x).mean()
+                The factor 2 is missing: the derivative of a square u² is 2·u.
+            = (2 * (w * x - y)).mean()
+                The inner derivative is missing: w·x changes by x when w changes by 1.
+            = (2 * (w * x - y) * w).mean()
+                You multiplied by w. That is the derivative with respect to x: w·x changes by x when w changes.
+            = (2 * (w * x - y) * x).sum()
+                You took the sum over the pairs; the loss is their mean.
+            = (2 * (y - w * x) * x).mean()
+                The sign is the wrong way around: the error is prediction minus target, w·x − y.
+            = (2 * (w * x - y) * x).mean().abs()
+            = (2 * (w * x - y).abs() * x).mean()
+                You took the absolute value. The sign of a gradient says in which direction the loss grows.
+            = 2 * (w * x - y).mean() * x.mean()
+                You multiplied two means, and the mean of a product is something else: multiply pair by pair, then
+                average.
+            = (w * x - y).square().mean()
+                This is the loss itself. The question is how it changes with w.
+            = 2 * (w * x - y) * x
+                You return one number for each pair. The loss is a mean, so its derivative is a mean as well.
+                look: `.mean()` at the end
+                when: yours.shape == x.shape and (len(x) > 1 or yours.dim() == 1)
+            = 2 * float(torch.dot(w * x - y, x)) / len(x)
+            = (2 * (w * x - y) * x).mean().item()
+            = (2 * (w * x - y) * x).mean().double()
+            = (2 * (w * x - y) * x).mean()[None]
+            = (2 * (w * x - y) * x).mean().numpy()
+                Your gradient should be a float32 tensor without axes, like w. Yours is {yours}.
+                look: `.mean()` of a float32 tensor gives one, without `.item()`
+                when: not says(yours, "") and (not isinstance(yours, Tensor) or yours.dtype != expected.dtype or
+                    yours.shape == (1,))
+            = ((w * x + 0.05 * x - y).square().mean() - (w * x - y).square().mean()) / 0.05
+                Close, but not exact: this looks like a difference quotient. The derivative has a formula.
+                when: (yours - expected).abs() < 0.1 * expected.abs() + 0.1
+        """,
+        also_right=[
+            lambda w, x, y: torch.func.grad(lambda w: ((w * x - y) ** 2).mean())(w),
+            lambda w, x, y: 2 * (w * x.square().mean() - (x * y).mean()),
+            lambda w, x, y: torch.dot(w * x - y, x) * 2 / x.numel(),
+            lambda w, x, y: torch.tensor(np.mean(2 * (w.numpy() * x.numpy() - y.numpy()) * x.numpy())),
+        ],
+    ),
 )
-def gradient_by_hand(answer: Any, new: Inputs) -> None:
-    for _ in range(2):
-        n = new.size(3, 9)
-        w, x, y = new.randn(1)[0] + 2, new.randn(n) + 1, new.randn(n) - 1
-        yours = call(answer, w, x, y)
-        if isinstance(yours, (float, np.floating)):
-            yours = torch.tensor(float(yours))
-        if isinstance(yours, Tensor) and yours.shape == (1,):
-            yours = yours[0]
-        if isinstance(yours, Tensor) and yours.is_complex():
-            raise Incorrect("Your gradient is not a real number.", "a float", yours)
-        error = w * x - y
-        expected = (2 * error * x).mean()
-        look = "outer derivative times inner derivative, then the mean"
-        if isinstance(yours, Tensor) and yours.shape == (n,):
-            raise Incorrect(
-                "You return one number for each pair. The loss is a mean, so its derivative is a mean as well.",
-                "one number",
-                f"{n} numbers",
-                "`.mean()` at the end",
-            )
-        mistake(yours, expected / 2, "The factor 2 is missing: the derivative of a square u² is 2·u.", look)
-        mistake(
-            yours, (2 * error).mean(), "The inner derivative is missing: w·x changes by x when w changes by 1.", look
-        )
-        mistake(yours, (2 * error * w).mean(), "You multiplied by w. That is the derivative with respect to x.", look)
-        mistake(yours, (2 * error * x).sum(), "You took the sum over the pairs; the loss is their mean.", look)
-        mistake(
-            yours, -expected, "The sign is the wrong way round: the error is prediction minus target, w·x − y.", look
-        )
-        text = (
-            "You multiplied two means. The mean of a product is something else: multiply for each pair, then average."
-        )
-        mistake(yours, 2 * error.mean() * x.mean(), text, look)
-        mistake(yours, error.square().mean(), "This is the loss itself. Wanted is how it changes with w.", look)
-        same(yours, expected, "Your gradient", dtype=False, look=look)
 
 
-@exercise(
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _answers_of_a_network(new: Inputs) -> list[tuple]:
+    """First as many images as classes: there, mixing up the two axes gives a number instead of an error. Then a prime
+    number of images: no share of them is a round number. Then few images, all right, some with high probabilities."""
+    square = new.size(7, 12)
+    cases = [_ranked(new, n, classes) for n, classes in ((square, square), (new.pick((17, 19, 23, 29, 31)), 35))]
+    labels = torch.tensor([2, 0, 0])
+    sure = new.rand(3, 4).double() + F.one_hot(labels, 4) * torch.tensor([[9], [8], [1.1]])
+    return [*cases, (sure, labels)]
+
+
+def _ranked(new: Inputs, n: int, classes: int) -> tuple[Tensor, Tensor]:
+    """Logits and labels. Some labels have the largest logit, some the second largest, one the smallest, others any."""
+    logits, labels = new.randn(n, classes) / 5 - 1, new.ints(0, classes, (n,))  # no probability reaches one half
+    right, second = new.size(2, n // 2 - 1), new.size(1, 2)
+    ranks = (
+        [0] * right + [1] * second + [new.size(2, classes - 1) for _ in range(n - right - second - 1)] + [classes - 1]
+    )
+    for i, rank in zip(new.permutation(n).tolist(), ranks, strict=True):
+        other = logits[i].argsort(descending=True)[rank]
+        logits[i, [labels[i], other]] = logits[i, [other, labels[i]]]
+    return logits, labels
+
+
+def _accuracy(logits, labels):
+    return (logits.argmax(dim=1) == labels).float().mean().item()
+
+
+exercise(
     "accuracy",
     title="Accuracy",
     minutes=3,
     difficulty=1,
     points=1,
-    takeaway="The largest logit is also the largest probability: for the accuracy no softmax is needed.",
+    takeaway="The largest logit is also the largest probability: you don't need a softmax for the accuracy.",
     hints=(
         "Which class does the model choose for each image? Compare with the labels, then take the mean.",
         "`logits.argmax(dim=1)` gives one class for each row; `==` compares; a mean needs floats.",
         "`(logits.argmax(dim=1) == labels).float().mean()`, and `.item()` for a Python number.",
     ),
+    spec=Spec(
+        draw=_answers_of_a_network,
+        solution=_accuracy,
+        rtol=1e-5,
+        atol=1e-6,
+        mistakes="""
+            = logits.argmax(1) == labels
+            = (logits.argmax(1) == labels).tolist()
+                You return one value for each image: take the mean of them.
+                when: len(yours) == len(labels)
+            = (logits.argmax(1) == labels).float().mean()
+                Your result is a tensor, and a tensor is the wrong thing to keep: return a Python number.
+                look: `.item()` takes the number out
+                when: isinstance(yours, Tensor) and yours.numel() == 1
+            = np.float32((logits.argmax(1) == labels).float().mean().item())
+                Your result is a NumPy number ({yours}): return a Python number.
+                look: `.item()` or `float(...)`
+                when: isinstance(yours, np.generic | np.ndarray) and yours.size == 1
+            == → !=
+                This is the share of wrong answers; the accuracy is that of right ones.
+            .mean() → .sum()
+                This is the number of right answers: divide it by the number of images.
+            .mean().item() → .mean().item() * 100
+                This is the accuracy in percent; the question is for a share from 0 to 1.
+            dim=1 → dim=1, keepdim=True
+                You compared every prediction with every label: the shapes [N, 1] and [N] broadcast to [N, N].
+            dim=1 → None
+                `argmax()` without `dim` looks for the largest logit of the whole tensor, not of each row.
+            argmax → amax
+                You compared the largest logits with the labels. What counts is where they are: `argmax`.
+            argmax → argmin
+                You took the smallest logit of each row.
+            .mean().item() → .sum().item() / logits.shape[1]
+                You divided by the number of classes: divide by the number of images, `len(labels)`.
+            .mean().item() → .sum().item() / logits.numel()
+                You divided by the number of logits: divide by the number of images, `len(labels)`.
+            dim=1 → dim=0
+            = _accuracy(logits.T, labels) if logits.shape[0] == logits.shape[1] else _accuracy(logits, labels)
+                You took the argmax over the images, for each class. What counts is the best class for each image.
+                look: the `dim` of argmax: the classes lie along axis 1
+            = (logits.topk(2, dim=1).indices == labels[:, None]).any(dim=1).float().mean().item()
+                You count a label that has the second largest logit as right. Only the largest one counts.
+            = ((logits.argmax(1) == labels) & (logits.softmax(1).amax(1) > 0.5)).float().mean().item()
+            = (logits.softmax(1)[range(len(labels)), labels] > 0.5).double().mean().item()
+                You count only confident answers. The largest logit decides, however small its probability is.
+            = (logits.argmax(1) == labels).sum().item() // len(labels)
+            = int(_accuracy(logits, labels))
+                Your share is a whole number: `//` and `int` drop everything after the decimal point.
+                look: `/` divides two integers into a float
+            = round(_accuracy(logits, labels), 2)
+            = float(f"{_accuracy(logits, labels):.3f}")
+                Your accuracy is rounded, from {expected} to {yours}. Round when you print it, not before.
+                look: `round`, or a dtype with few digits
+                when: 0 < abs(yours - expected) <= 0.005
+        """,
+        also_right=[
+            lambda logits, labels: int((torch.softmax(logits, -1).max(-1).indices == labels).sum()) / len(labels),
+            lambda logits, labels: float(np.mean(logits.numpy().argmax(axis=1) == labels.numpy())),
+            lambda logits, labels: (
+                sum(row.argmax() == k for row, k in zip(logits, labels, strict=True)).item() / len(labels)
+            ),
+            lambda logits, labels: (logits.topk(1).indices[:, 0] - labels).eq(0).double().mean().tolist(),
+        ],
+    ),
 )
-def accuracy(answer: Any, new: Inputs) -> None:
-    # First as many images as classes: there, mixing up the two axes gives a wrong number instead of an error.
-    square = new.size(7, 12)
-    # Then a prime number of images: no share of them is a round number, so that a rounded answer shows.
-    for n, classes in ((square, square), (new.pick((17, 19, 23, 29, 31)), new.size(32, 40))):
-        logits, labels, right = _some_right(new, n, classes)
-        yours = call(answer, logits, labels)
-        if isinstance(yours, Tensor) and yours.shape == (n,):
-            raise Incorrect("You return one value for each image: take the mean of them.", "one number", yours)
-        yours = number(yours, "Your result")
-        share = right / n
-        slip(yours, share, 1 - share, "This is the share of wrong answers; the accuracy is that of right ones.")
-        slip(yours, share, right, "This is the number of right answers: divide it by the number of images.")
-        slip(yours, share, 100 * share, "This is the accuracy in percent; wanted is a share from 0 to 1.")
-        all_pairs = (logits.argmax(1, keepdim=True) == labels).double().mean().item()
-        text = "You compared every prediction with every label: the shapes [N, 1] and [N] broadcast to [N, N]."
-        slip(yours, share, all_pairs, text, "argmax without `keepdim`")
-        if classes == n:
-            by_column = (logits.argmax(0) == labels).double().mean().item()
-            text = "You took the argmax over the images, for each class. Wanted is the best class for each image."
-            slip(yours, share, by_column, text, "the `dim` of argmax: the classes lie along axis 1")
-        else:
-            wrong = "You divided by the number of classes: divide by the number of images, `len(labels)`."
-            slip(yours, share, right / classes, wrong)
-        slip(yours, share, right / logits.numel(), "You divided by the number of logits: divide by `len(labels)`.")
-        same(yours, share, "Your accuracy", look="argmax over axis 1, compared with the labels")
 
 
-def _some_right(new: Inputs, n: int, classes: int) -> tuple[Tensor, Tensor, int]:
-    """Logits [n, classes], labels [n], and how many are right: neither few nor all, and not by the other axis too."""
-    while True:
-        logits, labels, right = new.randn(n, classes), new.ints(0, classes, (n,)), new.size(2, n - 2)
-        logits[torch.arange(n), labels] = logits.max() + 1
-        wrong = logits[right:]  # a view: the label's logit becomes the mean of the others, neither largest nor smallest
-        own = labels[right:, None]
-        wrong.scatter_(1, own, (wrong.sum(1, keepdim=True) - wrong.gather(1, own)) / (classes - 1))
-        order = new.permutation(n)
-        logits, labels = logits[order] / 5 - 1, labels[order]  # no probability reaches one half, nor most logits zero
-        by_column = (logits.argmax(0) == labels).sum() if n == classes else -1
-        of_a_pair = (logits.argmax(1, keepdim=True) == labels).sum() / n
-        if by_column not in (0, right, n - right, of_a_pair):  # each mistake gives a number of its own
-            return logits, labels, right
+# ---------------------------------------------------------------------------------------------------------------------
 
 
-@exercise(
+def _splits(new: Inputs) -> list[tuple]:
+    """A share that comes out even and one that does not; seed 0, which `if seed` takes for none; empty parts."""
+    share = new.pick((0.13, 0.17, 0.23, 0.3, 0.35))
+    uneven = next(n for n in range(new.size(101, 300), 500) if 0.6 < n * share % 1 < 0.95)
+    return [
+        (20 * new.size(5, 30), new.pick((0.1, 0.15, 0.2, 0.25)), new.size(1, 1000)),
+        (uneven, share, 0),
+        (new.size(5, 9), 0.1, new.size(1, 1000)),
+        (new.size(5, 9), new.pick((0.0, 1.0)), new.size(1, 1000)),
+    ]
+
+
+def _split(n, fraction, seed):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    k = int(n * fraction)
+    return order[k:], order[:k]
+
+
+exercise(
     "split_indices",
     title="Training and validation",
     minutes=6,
     difficulty=2,
     points=2,
-    takeaway="With a generator of its own the split is the same in every run, and nobody else's random numbers move.",
+    takeaway="With its own generator, the split is the same in every run, and no other random numbers change.",
     hints=(
-        "Shuffle the numbers 0 to n − 1, then cut the row in two.",
+        "Shuffle the numbers 0 to n − 1, then cut the result in two.",
         "`torch.randperm(n, generator=...)` shuffles; `torch.Generator().manual_seed(seed)` is your own generator.",
         "`order = torch.randperm(n, generator=generator)`, `k = int(n * fraction)`, return `order[k:], order[:k]`.",
     ),
+    spec=Spec(
+        draw=_splits,
+        solution=_split,
+        measure=splits.split_report,
+        mistakes=[
+            """
+            order[k:], order[:k] → order[:-k], order[-k:]
+                With n = {n} and fraction = {held_out} the validation part should be empty, and `[-0:]` is the same as
+                `[0:]`.
+                look: cut from the front, or at `n - k`
+                when: not expected["Sizes"][1] and yours["Sizes"] == expected["Sizes"][::-1]
+            int(n * fraction)
+                    → round(n * fraction) || n - int(round(n * (1 - fraction), 6)) || max(1, int(n * fraction))
+                Your validation part is one larger than `int(n * fraction)`, which rounds down: {expected[Sizes]} is
+                right, yours are {yours[Sizes]}.
+                when: yours["Sizes"][1] == expected["Sizes"][1] + 1
+            """,
+            *splits.split_mistakes(_split, changed(_split, ("int(n * fraction)", "n // 3"))),
+        ],
+        habits=splits.split_habits(_split),
+        also_right=splits.right_splits(_split),
+    ),
 )
-def split_indices(answer: Any, new: Inputs) -> None:
-    n, fraction, seed = 20 * new.size(5, 30), new.pick((0.1, 0.15, 0.2, 0.25)), new.size(1, 1000)
-    state, python, numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
-    training, validation = _two_index_rows(call(answer, n, fraction, seed))
-    moved = "torch" if not torch.equal(state, torch.get_rng_state()) else None
-    moved = moved or ("Python" if python != random.getstate() else None)
-    moved = moved or ("NumPy" if not np.array_equal(numpy, np.random.get_state()[1]) else None)
-    wanted = round(n * fraction)
-    if abs(len(validation) - wanted) > 1 and abs(len(training) - wanted) <= 1:
-        raise Incorrect(
-            "The two are the other way round: training comes first, and the fraction is that of the validation set.",
-            f"{n - wanted} and {wanted} indices",
-            f"{len(training)} and {len(validation)} indices",
-        )
-    both = sorted(set(training) & set(validation))
-    if both:
-        raise Incorrect(
-            "Some indices stand in both parts: the validation set would then test on images that were learned.",
-            "no index in both",
-            f"{len(both)} in both, for example {both[0]}",
-            "draw one permutation and cut it, instead of drawing twice",
-        )
-    for row, name in ((training, "training"), (validation, "validation")):
-        if len(set(row)) < len(row):
-            raise Incorrect(
-                f"Some indices occur more than once in the {name} part.",
-                f"{len(row)} different indices",
-                f"{len(set(row))} different ones",
-                "`randperm` draws each number once, `randint` does not",
-            )
-    if set(training) | set(validation) != set(range(n)):
-        missing = sorted(set(range(n)) - set(training) - set(validation))
-        raise Incorrect(
-            "The two parts together are not the numbers 0 to n − 1.",
-            f"all {n} indices",
-            f"{len(missing)} are missing, for example {missing[0]}" if missing else "there are others among them",
-        )
-    if abs(len(validation) - wanted) > 1:
-        raise Incorrect("The validation part has the wrong size.", f"{wanted} of {n}", f"{len(validation)} of {n}")
-    row = sorted(validation)
-    steps = [(b - a) % n for a, b in itertools.pairwise([*row, row[0]])]
-    if steps.count(1) >= len(row) - 1:  # a block, perhaps from the middle or around the end
-        raise Incorrect(
-            "Nothing is shuffled: the validation part is a block. In a file sorted by class that would be one class.",
-            "a random choice",
-            f"the indices {row[steps.index(max(steps)) - len(row) + 1]} to {row[steps.index(max(steps))]}",
-            "`torch.randperm`",
-        )
-    if len(set(steps[:-1])) == 1:
-        raise Incorrect(
-            f"Nothing is shuffled: the validation part is every {steps[0]}th index.",
-            "a random choice",
-            f"the indices {row[0]}, {row[1]}, {row[2]}, …",
-            "`torch.randperm`",
-        )
-    if moved:
-        raise Incorrect(
-            f"Your function moved {moved}'s global random generator: whoever draws after you gets other numbers.",
-            "the global random state as it was",
-            "another state after the call",
-            "a generator of your own: `torch.Generator().manual_seed(seed)`, given to `randperm`",
-        )
-    if _two_index_rows(call(answer, n, fraction, seed)) != (training, validation):
-        raise Incorrect("A second call with the same seed gives another split.", look="is the seed used?")
-    if _two_index_rows(call(answer, n, fraction, seed + 1)) == (training, validation):
-        raise Incorrect("Another seed gives the same split.", look="a number in the place of `seed`?")
-    _size_of_the_parts(answer, new, seed)
 
 
-def _size_of_the_parts(answer: Any, new: Inputs, seed: int) -> None:
-    """The lengths where n * fraction is no whole number, and where the validation part is empty."""
-    share = new.pick((0.13, 0.17, 0.23, 0.3, 0.35))
-    uneven = next(n for n in range(new.size(101, 300), 500) if 0.6 < n * share % 1 < 0.95)
-    for n, fraction in ((uneven, share), (new.size(5, 9), 0.1)):
-        with warnings.catch_warnings(action="ignore"):  # random_split warns of an empty part
-            training, validation = _two_index_rows(call(answer, n, fraction, seed))
-        k = int(n * fraction)
-        if (len(training), len(validation)) != (n - k, k):
-            raise Incorrect(
-                f"The parts have the wrong size for n = {n} and fraction = {fraction}.",
-                f"{n - k} and {k} indices",
-                f"{len(training)} and {len(validation)} indices",
-                "k is `int(n * fraction)`, always rounded down"
-                if k
-                else "k is 0 here, and `[-0:]` is the same as `[0:]`",
-            )
+# ---------------------------------------------------------------------------------------------------------------------
 
 
-def _two_index_rows(result: Any) -> tuple[list[int], list[int]]:
-    """Two rows of integers as lists; tensors, arrays and lists are all welcome."""
-    if not isinstance(result, (tuple, list)) or len(result) != 2:
-        raise Incorrect(
-            "Your function does not return two things.", "(training indices, validation indices)", result, "`return`"
-        )
-    rows = []
-    for row in result:
-        try:
-            tensor = torch.as_tensor(np.asarray(row) if isinstance(row, (range, np.ndarray)) else row)
-        except Exception:
-            tensor = torch.zeros(())
-        if tensor.shape == (0,):  # an empty list makes a float tensor
-            tensor = tensor.long()
-        if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-            raise Incorrect("Indices are expected in a row.", "an int64 tensor with one axis", row)
-        rows.append(tensor.tolist())
-    return rows[0], rows[1]
+def _batches(new: Inputs, sizes: Sequence[int], height: int, width: int, classes: int) -> list[Batch]:
+    return [probes.batch(new, size, height, width, classes) for size in sizes]
 
 
-@exercise(
+def _before_steps(new: Inputs) -> list[tuple]:
+    (height, width), classes = new.sizes(2, 3, 6), new.size(3, 7)
+    sizes = [new.size(5, 11) for _ in range(3)]
+    model = network(new, height * width, classes)
+    return [(model, _batches(new, sizes, height, width, classes), 0.3)]
+
+
+def _step(model, images, labels, optimizer):
+    model.train()
+    loss = F.cross_entropy(model(images), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def _three_steps(answer: Any, model: nn.Module, batches: list[Batch], lr: float) -> dict[str, Any]:
+    start, model, given = model, *copy.deepcopy((model, batches))
+    model.eval()  # as an evaluation may have left it
+    optimizer = WatchedSGD(model, lr)
+    for parameter in model.parameters():  # old gradients, as another backward may have left them
+        parameter.grad = torch.full_like(parameter, 0.5)
+    losses: list[Any] = [None] * len(batches)
+    for i, pair in enumerate(given):
+        with torch.enable_grad():
+            losses[i] = call(answer, model, *pair, optimizer, may_change=True)
+            changed_things = [what for what in probes.changes(model, start, given, batches) if what in FORBIDDEN]
+        if changed_things:
+            break
+    return {
+        CHANGED: changed_things,
+        "The model after three of your steps (all its weights in one row)": weights(model),
+        "The number of training passes in eval mode": sum(
+            seen["mode"] != "train" for seen in optimizer.passes if seen["graph"] and not seen["copy"]
+        ),
+        **{f"The loss that you return for batch {i}": loss for i, loss in enumerate(losses, 1)},
+        "losses": losses,
+    } | watch_training(optimizer, model, start)
+
+
+def _step_with_closure(model, images, labels, optimizer):
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), labels, reduction="sum") / len(labels)
+        loss.backward()
+        return loss
+
+    return optimizer.step(closure).item() if model.train() else None
+
+
+def _step_with_autograd_grad(model, images, labels, optimizer):
+    model.train()
+    loss = F.nll_loss(F.log_softmax(model.forward(images), dim=1), labels)
+    parameters = list(model.parameters())
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+    return float(loss.detach())
+
+
+ZERO = "optimizer.zero_grad()"
+
+exercise(
     "train_step",
     seconds=SLOW_START,
     title="One step of training",
@@ -398,142 +343,182 @@ def _two_index_rows(result: Any) -> tuple[list[int], list[int]]:
     points=2,
     takeaway="Clear, backward, step: the order counts, and no error tells you when it is wrong.",
     hints=(
-        "In this order: mode, prediction, loss, gradients, step. Old gradients must be gone before new ones come.",
+        "In this order: mode, prediction, loss, gradients, step. Clear the old gradients before you compute new ones.",
         "`model.train()`, `F.cross_entropy(model(images), labels)`, `optimizer.zero_grad()`, `loss.backward()`, "
         "`optimizer.step()`.",
         "Return the number, not the tensor: `return loss.item()`.",
     ),
+    spec=Spec(
+        draw=_before_steps,
+        solution=_step,
+        rtol=1e-5,
+        atol=3e-6,
+        measure=lambda ask, model, batches, lr: ask.observe(_three_steps, model, batches, lr),
+        mistakes=[
+            *side_effects(_step, lambda model, images, *given: images.zero_()),
+            *wrong_order(_step),
+            *wrong_loss(_step),
+            """
+            model.train() → pass || model.eval()
+                The model was in eval mode, and your step left it there: dropout and batch norm would not train.
+                look: `model.train()` at the start
+                when: yours["The number of training passes in eval mode"]
+            loss.item() → loss
+                The loss you return is a tensor with its graph: if you keep it, you keep every step that led to it.
+                look: `.item()` takes the number out
+                when: any(loss.requires_grad for loss in yours["losses"])
+            loss.item() → loss.detach()
+                The loss you return is a tensor: return a Python number.
+                look: `.item()` takes the number out
+                when: any(isinstance(loss, Tensor) for loss in yours["losses"])
+            loss.item() → loss.item() * len(labels)
+                You return the sum of the losses; return the mean of the batch, as `F.cross_entropy` gives it.
+            loss.item() → F.cross_entropy(model(images), labels).item()
+                You return the loss of the batch after the step; the docstring asks for the one before.
+            loss.item() → loss.item() / len(labels)
+                You divide by the batch size. The loss from `F.cross_entropy` is a mean already.
+            """,
+        ],
+        also_right=[
+            changed(_step, (ZERO, "pass"), ("loss =", f"{ZERO}; loss =")),
+            changed(_step, (ZERO, "model.zero_grad(set_to_none=False)"), ("return", f"{ZERO}; return")),
+            _step_with_closure,
+            _step_with_autograd_grad,
+        ],
+    ),
 )
-def train_step(answer: Any, new: Inputs) -> None:
-    (height, width), classes, lr = new.sizes(2, 3, 6), new.size(3, 7), 0.3
-    model = network(new, height * width, classes)
-    batches = [batch(new, new.size(5, 11), height, width, classes) for _ in range(3)]
-    start, right = copy.deepcopy(model), copy.deepcopy(model)
-    optimizer, losses = torch.optim.SGD(right.parameters(), lr=lr), []
-    for images, labels in batches:
-        loss = F.cross_entropy(right(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-
-    watched = WatchedSGD(model, lr)
-    model.eval()  # as an evaluation in between may have left it
-    for parameter in model.parameters():  # old gradients, as somebody's backward before may have left them
-        parameter.grad = new.randn(*parameter.shape)
-    given = copy.deepcopy(batches)
-    try:
-        yours = [call(answer, model, *pair, watched, may_change=True) for pair in given]
-    except AnswerRaised as raised:
-        # A step between the prediction and its backward changes weights that backward needs: PyTorch notices.
-        if "step" in watched.events and "modified by an inplace operation" in str(raised):
-            _step_came_first("the step changed weights that `backward()` still needed, and PyTorch noticed")
-        raise
-    intact(model, start)
-    untouched(given, batches)
-    if not torch.allclose(weights(model), weights(right), rtol=1e-4, atol=1e-5):
-        _diagnose_step(watched.events, model, start, batches, lr)
-        same(
-            weights(model),
-            weights(right),
-            "The model after three of your steps (all its weights in one row)",
-            look="loss of the batch, gradients, one `optimizer.step()`",
-        )
-    if not all(training for _, training, _ in model[1].seen):
-        raise Incorrect(
-            "The model came in eval mode and your step left it there: dropout and batch norm would not train.",
-            "train mode while the images go through",
-            "eval mode",
-            "`model.train()` at the start",
-        )
-    for value, expected, (_, labels) in zip(yours, losses, batches, strict=True):
-        value = number(value, "What you return")
-        mistake(
-            value, expected * len(labels), "You return the sum of the losses; wanted is the batch's mean, as it came."
-        )
-        same(value, expected, "The loss you return", look="the loss from before the step")
 
 
-def _diagnose_step(events: list[str], model: nn.Module, start: nn.Module, batches: list[Batch], lr: float) -> None:
-    """Say what is wrong with a step that led to other weights: by the order of events, else by comparing weights."""
-    happened = [event.replace("summed", "backward") for event in events]
-    order = "what happened: " + (" → ".join(_without_repeats(happened)[:4]) or "nothing")
-    if "backward" not in happened:
-        raise Incorrect("No gradient was ever computed.", "`loss.backward()` in each step", order)
-    if "step" not in happened:
-        if torch.equal(weights(model), weights(start)):
-            text = "The optimizer never took a step: the weights are what they were."
-        else:
-            text = "The optimizer that came in never took a step: something else changed the weights."
-        raise Incorrect(text, "`optimizer.step()`", order)
-    if happened.index("step") < happened.index("backward"):
-        _step_came_first(order)
-    if "zero_grad" in happened[happened.index("backward") : happened.index("step")] or torch.equal(
-        weights(model), weights(start)
-    ):
-        raise Incorrect(
-            "The gradients are cleared between backward and step: nothing is left for the step to use.",
-            "zero_grad → backward → step",
-            order,
-            "the place of `optimizer.zero_grad()`",
-        )
-    if "summed" in events:
-        raise Incorrect(
-            "The gradients of earlier batches are still there: `backward()` adds to them, so a step repeats old ones.",
-            "`optimizer.zero_grad()` before each backward",
-            order,
-        )
-    if happened.count("step") > len(batches):
-        raise Incorrect(
-            "Your function takes more than one step for a batch.",
-            f"{len(batches)} steps for {len(batches)} batches",
-            f"{happened.count('step')} steps",
-            "`optimizer.step()`",
-        )
+# ---------------------------------------------------------------------------------------------------------------------
 
-    def trained(measure: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """The weights after the same steps with another loss."""
-        wrong = copy.deepcopy(start)
-        optimizer = torch.optim.SGD(wrong.parameters(), lr=lr)
+
+def _before_evaluations(new: Inputs) -> list[tuple]:
+    """Once in train mode, with a short last batch that is all right or all wrong: there the mean of the means is off.
+    Once in eval mode, with batches of the same size."""
+    (height, width), classes = new.sizes(2, 3, 6), new.size(3, 6)
+    model = network(new, height * width, classes, norm=True)
+    batches = _batches(new, [*([new.size(9, 14)] * new.size(2, 3)), new.size(2, 4)], height, width, classes)
+    (images, _), shares = batches[-1], _means(model, batches)[1]
+    logits = copy.deepcopy(model).eval()(images)
+    batches[-1] = images, logits.argmax(1) if sum(shares[:-1]) / len(shares[:-1]) < 0.5 else logits.argmin(1)
+    return [(model, batches, True), (model, _batches(new, [new.size(5, 8)] * 2, height, width, classes), False)]
+
+
+def _means(model: nn.Module, batches: list[Batch]) -> tuple[list[float], list[float], list[int]]:
+    """Of each batch: mean loss, share of right answers, size."""
+    model = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        outs = [(model(images), labels) for images, labels in batches]
+    losses = [F.cross_entropy(logits, labels).item() for logits, labels in outs]
+    shares = [(logits.argmax(1) == labels).double().mean().item() for logits, labels in outs]
+    return losses, shares, [len(labels) for _, labels in outs]
+
+
+def _evaluate(model, batches):
+    was_training = model.training
+    model.eval()
+    loss_sum, right, seen = 0.0, 0, 0
+    with torch.no_grad():
         for images, labels in batches:
-            optimizer.zero_grad()
-            measure(wrong(images), labels).backward()
-            optimizer.step()
-        return weights(wrong)
-
-    mistake(
-        weights(model),
-        trained(lambda logits, labels: F.cross_entropy(logits.softmax(1), labels)),
-        "There is a softmax before the cross-entropy, which has one inside: the model learns, but slowly.",
-        "give the logits to `F.cross_entropy` as they are",
-    )
-    mistake(
-        weights(model),
-        trained(lambda logits, labels: F.cross_entropy(logits, labels, reduction="sum")),
-        "Your steps use the sum of the losses: they are as many times too long as the batch has images.",
-        "the mean, which `F.cross_entropy` takes by itself",
-    )
+            logits = model(images)
+            loss_sum += F.cross_entropy(logits, labels).item() * len(labels)
+            right += (logits.argmax(dim=1) == labels).sum().item()
+            seen += len(labels)
+    model.train(was_training)
+    return loss_sum / seen, right / seen
 
 
-def _step_came_first(happened: str) -> NoReturn:
-    raise Incorrect(
-        "Your step comes before the backward pass: it uses no gradient, or the last batch's.",
-        "backward → step",
-        happened,
-        "the order of `optimizer.step()` and `loss.backward()`",
-    )
+def _one_evaluation(answer: Any, model: nn.Module, batches: list[Batch], training: bool) -> dict[str, Any]:
+    start, model, given = copy.deepcopy(model), copy.deepcopy(model), copy.deepcopy(batches)
+    for each in (start, model):
+        each.train(training)
+        for parameter in each.parameters():
+            parameter.grad = torch.full_like(parameter, 0.5)
+    passes = Passes(model)
+    with torch.enable_grad():
+        returned = call(answer, model, given, may_change=True)
+        changed_things = probes.changes(model, start, given, batches)
+    loss, share = returned if isinstance(returned, tuple | list) and len(returned) == 2 else (None, None)
+    return {
+        CHANGED: changed_things,
+        "The number of passes in train mode": sum(seen["mode"] != "eval" for seen in passes),
+        "The number of recorded graphs": sum(seen["graph"] for seen in passes),
+        "Your loss": loss,
+        "Your accuracy": share,
+        "returned": returned,
+        "mode of the model alone": model.training,
+    }
 
 
-def _without_repeats(events: Iterable[str]) -> list[str]:
-    """Neighbors that are equal count once."""
-    kept: list[str] = []
-    for event in events:
-        if not kept or kept[-1] != event:
-            kept.append(event)
-    return kept
+def _number(part: str, problem: str, rule: Callable, look: str | None = None) -> Mistake:
+    """One of the two numbers follows a wrong rule, a function of the batches' means and sizes."""
+    index = ("loss", "accuracy").index(part)
+
+    def wrong(model, batches):
+        both = list(_evaluate(model, batches))
+        both[index] = rule(_means(model, batches)[index], [len(labels) for _, labels in batches])
+        return both
+
+    def when(yours, expected, model, batches, training):
+        *means, sizes = _means(model, batches)
+        return np.isclose(plain_number(yours[f"Your {part}"]), rule(means[index], sizes), rtol=1e-4, atol=1e-5)
+
+    return Mistake(f"Your {part} {problem}", wrong, look=look, when=when)
 
 
-@exercise(
+RULES: list[tuple[str, Callable, str | None]] = [
+    (
+        "is the mean of the batches' means: the short last batch counts as much as a full one.",
+        lambda means, sizes: sum(means) / len(means),
+        "weight each batch by `len(labels)`, divide once at the end",
+    ),
+    (
+        "leaves out the last batch, the short one.",
+        lambda means, sizes: np.dot(means[:-1], sizes[:-1]) / sum(sizes[:-1]),
+        "the end of the loop",
+    ),
+    ("is that of the last batch alone.", lambda means, sizes: means[-1], "add up inside the loop, with `+=`"),
+    ("is that of the first batch alone.", lambda means, sizes: means[0], "a `return` inside the loop?"),
+    (
+        "adds up the batches' means and divides by the number of images: multiply each mean by the size of its batch.",
+        lambda means, sizes: sum(means) / sum(sizes),
+        None,
+    ),
+    ("is a sum over the images: divide by how many there are.", lambda means, sizes: np.dot(means, sizes), None),
+    (
+        "is a sum over the images, divided by the number of batches: divide by the number of images.",
+        lambda means, sizes: np.dot(means, sizes) / len(sizes),
+        None,
+    ),
+    ("adds up the means of the batches and never divides.", lambda means, sizes: sum(means), None),
+]
+
+
+@torch.inference_mode()
+def _all_at_once(model, batches):
+    mode = model.training
+    logits, labels = torch.cat([model.eval()(images) for images, _ in batches]), torch.cat([y for _, y in batches])
+    model.train(mode)
+    return [F.cross_entropy(logits, labels).item(), np.mean((logits.argmax(1) == labels).numpy())]
+
+
+def _frozen_for_a_while(model, batches):
+    model.requires_grad_(False)
+    numbers = changed(_evaluate, ("torch.no_grad()", "torch.enable_grad()"))(model, batches)
+    model.requires_grad_(True)
+    return numbers
+
+
+def _each_mode_restored(model, batches):
+    modes = {module: module.training for module in model.modules()}
+    twin = copy.deepcopy(model).eval() if len(batches) > 1 else model
+    numbers = _evaluate(twin, batches)
+    for module, mode in modes.items():
+        module.training = mode
+    return numbers
+
+
+exercise(
     "evaluate_model",
     seconds=SLOW_START,
     title="How good is it?",
@@ -548,350 +533,514 @@ def _without_repeats(events: Iterable[str]) -> list[str]:
         "`loss_sum += F.cross_entropy(logits, labels).item() * len(labels)`, `right += (…).sum().item()`, "
         "`images_seen += len(labels)`.",
     ),
-)
-def evaluate_model(answer: Any, new: Inputs) -> None:
-    (height, width), classes = new.sizes(2, 3, 6), new.size(3, 6)
-    model = network(new, height * width, classes, norm=True)
-    sizes = [*([new.size(9, 14)] * new.size(2, 3)), new.size(2, 4)]
-    batches = [batch(new, size, height, width, classes) for size in sizes]
-    right = copy.deepcopy(model).eval()
-    with torch.no_grad():
-        logits = [right(images) for images, _ in batches]
-    losses = [F.cross_entropy(out, labels).item() for out, (_, labels) in zip(logits, batches, strict=True)]
-    hits = [(out.argmax(1) == labels).sum().item() for out, (_, labels) in zip(logits, batches, strict=True)]
-    # A short last batch that is right or wrong in another way than the rest: then the mean of the means is off.
-    images, labels = batches[-1]
-    best, worst = logits[-1].argmax(1), logits[-1].argmin(1)
-    labels = best if sum(hits[:-1]) / sum(sizes[:-1]) < 0.5 else worst
-    batches[-1], hits[-1] = (images, labels), (len(labels) if labels is best else 0)
-    losses[-1] = F.cross_entropy(logits[-1], labels).item()
-    total = sum(sizes)
-    loss, share = sum(x * n for x, n in zip(losses, sizes, strict=True)) / total, sum(hits) / total
-
-    before = copy.deepcopy(model.state_dict())
-    model.train()
-    given = copy.deepcopy(batches)
-    yours = call(answer, model, given, may_change=True)
-    gradients_still_on()
-    intact(model, right)
-    untouched(given, batches)
-    seen = model[1].seen
-    if any(training for _, training, _ in seen):
-        raise Incorrect(
-            "The images went through the model in train mode: batch norm used and changed its statistics.",
-            "eval mode while you measure",
-            "train mode",
-            "`model.eval()` before the loop",
-        )
-    if any(gradients for _, _, gradients in seen):
-        raise Incorrect(
-            "A graph was recorded for each batch, although nobody calls backward: memory and time for nothing.",
-            "gradients switched off",
-            "gradients switched on",
-            "`with torch.no_grad():` around the loop",
-        )
-    if any(not torch.equal(value.cpu(), before[name]) for name, value in model.state_dict().items()):
-        raise Incorrect(
-            "The model has other weights after your evaluation: measuring must not train.", look="`optimizer.step()`"
-        )
-    if not isinstance(yours, (tuple, list)) or len(yours) != 2:
-        raise Incorrect("Your function does not return two numbers.", "(loss, accuracy)", yours, "`return`")
-    got_loss, got_share = number(yours[0], "Your loss"), number(yours[1], "Your accuracy")
-    if close(got_loss, share) and close(got_share, loss):
-        raise Incorrect("The two numbers are the other way round.", "(loss, accuracy)", "(accuracy, loss)")
-    means = "This is the mean of the batches' means: the short last batch counts as much as a full one."
-    slip(got_loss, loss, sum(losses) / len(losses), f"Your loss is off. {means}", "weight each batch by `len(labels)`")
-    without_last = sum(x * n for x, n in zip(losses[:-1], sizes[:-1], strict=True)) / sum(sizes[:-1])
-    slip(got_loss, loss, without_last, "Your loss leaves out the last batch, the short one.", "the end of the loop")
-    softened = sum(
-        F.cross_entropy(out.softmax(1), labels, reduction="sum").item()
-        for out, (_, labels) in zip(logits, batches, strict=True)
-    )
-    text = "There is a softmax before the cross-entropy, which has one inside."
-    slip(got_loss, loss, softened / total, text, "give the logits to `F.cross_entropy` as they are")
-    slip(got_loss, loss, losses[-1], "Your loss is that of the last batch alone.", "add up inside the loop")
-    slip(got_loss, loss, losses[0], "Your loss is that of the first batch alone.", "a `return` inside the loop?")
-    slip(
-        got_loss, loss, sum(losses) / total, "Your loss adds up means and divides by images: each mean times its size."
-    )
-    slip(got_loss, loss, loss * total, "Your loss is a sum: divide by the number of images.")
-    by_batch = sum(h / n for h, n in zip(hits, sizes, strict=True)) / len(hits)
-    slip(got_share, share, by_batch, f"Your accuracy is off. {means}", "count the right ones, divide once")
-    slip(got_share, share, sum(hits), "Your accuracy is a count: divide by the number of images.")
-    slip(got_share, share, 100 * share, "Your accuracy is in percent; wanted is a share from 0 to 1.")
-    same(got_loss, loss, "Your loss")
-    same(got_share, share, "Your accuracy")
-    for mode in (True, False):
-        model.train(mode)
-        call(answer, model, copy.deepcopy(batches), may_change=True)
-        if model.training != mode:
-            names = {True: "train mode", False: "eval mode"}
-            raise Incorrect(
-                "The model is not left in the mode in which it came: what runs next would run in the wrong one.",
-                names[mode],
-                names[not mode],
-                "keep `model.training` before, `model.train(that)` after",
-            )
-
-
-@exercise(
-    "repair_training",
-    seconds=SLOW_START,
-    title="Repair a loop",
-    minutes=8,
-    difficulty=4,
-    points=3,
-    takeaway="None of the five faults raises anything. Read every loop for: mode, zero_grad, logits, item, no_grad.",
-    hints=(
-        "Go through the loop with five questions: which mode? whose gradients? what does cross_entropy want? "
-        "what is kept in the lists? who needs a graph?",
-        "The first epoch trains in train mode. Does the second? Who clears the gradients for the second batch?",
-        "`model.train()` and `optimizer.zero_grad()` move inside; no softmax; `losses.append(loss.item())`; "
-        "`with torch.no_grad():` around the validation loop.",
+    spec=Spec(
+        draw=_before_evaluations,
+        solution=_evaluate,
+        measure=lambda ask, model, batches, training: ask.observe(_one_evaluation, model, batches, training),
+        mistakes=[
+            *side_effects(_evaluate, lambda model, batches: batches.pop()),
+            """
+            model.eval() → pass || model.training = False
+                The images went through the model in train mode: batch norm used and changed its statistics.
+                look: `model.eval()` before the loop: it reaches every layer
+                when: yours["The number of passes in train mode"]
+            torch.no_grad() → torch.enable_grad()
+                PyTorch recorded a graph for each batch that no backward pass will use: wasted memory and time.
+                look: `with torch.no_grad():` around the loop
+                when: yours["The number of recorded graphs"]
+            then(_evaluate, lambda model, batches: nn.init.zeros_(model[1].weight))
+                The model has different weights after your evaluation: measuring must not train.
+                look: `optimizer.step()`, or anything that changes weights in place
+                when: "weights" in yours[CHANGED]
+            then(_evaluate, lambda model, batches: model.zero_grad())
+                Your function changed the gradients of the parameters. It should leave the model as it was.
+                look: `zero_grad`, `p.grad = None`: an evaluation needs neither
+                when: "gradients" in yours[CHANGED]
+            model.train(was_training) → model.training = was_training
+                The model is back in its old mode, but its layers are not: `model.training = …` sets one flag only.
+                look: `model.train(was_training)`, which reaches every layer
+                when: "modes" in yours[CHANGED] and yours["mode of the model alone"] == training
+            model.train(was_training) → pass || model.train()
+                You did not put the model back into its old mode, so what runs next would run in the wrong one.
+                look: keep `model.training` before the loop, and pass it to `model.train(…)` after it
+                when: "modes" in yours[CHANGED]
+            lambda *given: _evaluate(*given)[0]
+            lambda *given: [*_evaluate(*given), 1]
+                Your function should return two numbers, (loss, accuracy); it returned {yours[returned]}.
+                when: not isinstance(yours["returned"], tuple | list) or len(yours["returned"]) != 2
+            lambda *given: tuple(map(torch.tensor, _evaluate(*given)))
+            lambda *given: (torch.tensor(_evaluate(*given)[0]), _evaluate(*given)[1])
+                Your numbers are tensors: return two Python numbers.
+                look: `.item()` takes the number out
+                when: any(isinstance(part, Tensor) for part in yours["returned"])
+            lambda *given: _evaluate(*given)[::-1]
+                The two numbers are swapped: return (loss, accuracy).
+            model(images) → model(images).softmax(dim=1)
+                There is a softmax before the cross-entropy, which has one inside.
+                look: give the logits to `F.cross_entropy` as they are
+            """,
+            *(_number(part, *rule) for rule in RULES for part in ("loss", "accuracy")),
+            _number(
+                "accuracy",
+                "is in percent; the question is for a share from 0 to 1.",
+                lambda means, sizes: 100 * np.dot(means, sizes) / sum(sizes),
+            ),
+            _number(
+                "accuracy", "is the share of wrong answers.", lambda means, sizes: 1 - np.dot(means, sizes) / sum(sizes)
+            ),
+        ],
+        also_right=[_all_at_once, _frozen_for_a_while, _each_mode_restored],
     ),
 )
-def repair_training(answer: Any, new: Inputs) -> None:
-    (height, width), classes, lr, epochs = new.sizes(2, 3, 5), new.size(3, 5), 0.3, new.size(2, 3)
-    small, large = new.size(8, 11), new.size(12, 15)  # tells a training batch from a validation batch
-    accuracies = [0.0]
-    while accuracies[0] == accuracies[-1] or accuracies[0] == accuracies[1]:  # a count that runs on would not show
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+LARGE = 20  # images of a training batch; all validation batches together have fewer
+
+
+def _before_training(new: Inputs) -> list[tuple]:
+    (height, width), classes = new.sizes(2, 3, 5), new.size(3, 5)
+    while True:
         model = network(new, height * width, classes, norm=True)
-        training = [batch(new, large, height, width, classes) for _ in range(new.size(2, 3))]
-        validation = [batch(new, small, height, width, classes) for _ in range(2)]
-        right = copy.deepcopy(model)
-        losses, accuracies = _train_well(right, training, validation, lr, epochs)
-    with torch.no_grad():
-        soft = F.cross_entropy(copy.deepcopy(model).train()(training[0][0]).softmax(1), training[0][1]).item()
-
-    watched = WatchedSGD(model, lr)
-    yours = call(answer, model, *copy.deepcopy((training, validation)), watched, epochs, may_change=True)
-    gradients_still_on()
-    intact(model, right)
-    if not isinstance(yours, (tuple, list)) or len(yours) != 2 or not all(isinstance(x, (tuple, list)) for x in yours):
-        raise Incorrect("Your function does not return two lists.", "(losses, accuracies)", yours, "`return`")
-    if (len(yours[0]), len(yours[1])) == (len(accuracies), len(losses)):
-        raise Incorrect("The two lists are the other way round.", "(losses, accuracies)", "(accuracies, losses)")
-    for row, wanted, name in ((yours[0], losses, "losses, one for each batch"), (yours[1], accuracies, "accuracies")):
-        if len(row) != len(wanted):
-            raise Incorrect(f"The list has the wrong length: {name}.", f"{len(wanted)} values", f"{len(row)} values")
-
-    got = [plain_number(value) for value in yours[1]]
-    if None not in got and not all(map(close, got, accuracies)) and all(size == large for size, _, _ in model[1].seen):
-        raise Incorrect(
-            "The validation batches never went through the model: your accuracy is that of images it learned from.",
-            look="the second loop over batches",
-        )
-    faults = _faults(yours[0], watched.events, model[1].seen, small, large, soft)
-    if faults:
-        problem, expected, look = faults[0]
-        rest = {1: "", 2: " After this one, one more fault remains."}.get(
-            len(faults), f" After this one, {len(faults) - 1} more faults remain."
-        )
-        raise Incorrect(problem + rest, expected, look=look)
-    events = watched.events
-    if ("backward", "zero_grad", "step") in zip(events, events[1:], events[2:], strict=False):
-        raise Incorrect(
-            "The gradients are cleared between backward and step: nothing is left for the step to use.",
-            "zero_grad → backward → step",
-            look="the place of `optimizer.zero_grad()`",
-        )
-    same(
-        weights(model),
-        weights(right),
-        "The trained model (all its weights in one row)",
-        look="for each batch: logits, loss, zero_grad, backward, step",
-    )
-    running = [sum(accuracies[: i + 1]) / (i + 1) for i in range(epochs)]
-    text = "From the second epoch on your accuracy still counts the validation of the epochs before."
-    mistake(got, running, text, "`right, count = 0, 0` belongs in the loop over the epochs")
-    for got, wanted, what in (
-        *((a, b, "A loss") for a, b in zip(yours[0], losses, strict=True)),
-        *((a, b, "An accuracy") for a, b in zip(yours[1], accuracies, strict=True)),
-    ):
-        same(number(got, what), wanted, what)
+        training = _batches(new, [LARGE] * 4, height, width, classes)
+        validation = _batches(new, new.sizes(2, 4, 9), height, width, classes)
+        optimizer, epochs = torch.optim.SGD((right := copy.deepcopy(model)).parameters(), lr=0.3), new.size(2, 3)
+        accuracies = _repaired(right, training, validation, optimizer, epochs)[1]
+        if len({*accuracies}) == epochs and 0 not in accuracies:  # a count that runs on shows
+            return [(model, training, validation, 0.3, epochs)]
 
 
-def _train_well(
-    model: nn.Module, training: list[Batch], validation: list[Batch], lr: float, epochs: int
-) -> tuple[list[float], list[float]]:
-    """The repaired loop."""
-    optimizer, losses, accuracies = torch.optim.SGD(model.parameters(), lr=lr), [], []
+def _repaired(model, training_batches, validation_batches, optimizer, epochs):
+    losses, accuracies = [], []
     for _ in range(epochs):
         model.train()
-        for images, labels in training:
+        for images, labels in training_batches:
             loss = F.cross_entropy(model(images), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
         model.eval()
+        right, count = 0, 0
         with torch.no_grad():
-            right = sum((model(images).argmax(1) == labels).sum().item() for images, labels in validation)
-        accuracies.append(right / sum(len(labels) for _, labels in validation))
+            for images, labels in validation_batches:
+                right += (model(images).argmax(dim=1) == labels).sum().item()
+                count += len(labels)
+        accuracies.append(right / count)
     return losses, accuracies
 
 
-def _faults(
-    losses: Sequence[Any], events: list[str], seen: list[tuple[int, bool, bool]], small: int, large: int, soft: float
-) -> list[tuple[str, str, str]]:
-    """The faults that are still in the loop: (what is wrong, what was expected, where to look)."""
-    found = []
-    modes = [training for size, training, gradients in seen if size == large and gradients]
-    if not all(modes):
-        text = "From the second epoch on the model trains in eval mode: nobody switches back after the validation."
-        if not modes[0]:
-            text = "The model trains in eval mode: dropout and batch norm do not train."
-        found.append((text, "train mode for every training batch", "`model.train()` at the start of each epoch"))
-    if "summed" in events:
-        text = "The gradients of all batches add up: they are never cleared between two steps."
-        found.append((text, "zero_grad for every batch", "`optimizer.zero_grad()` belongs in the inner loop"))
-    first = plain_number(losses[0])
-    if first is not None and close(first, soft):
-        text = "There is still a softmax before the cross-entropy, which has one inside."
-        found.append((text, "logits for `F.cross_entropy`", "the line with `softmax`"))
-    if any(isinstance(loss, Tensor) for loss in losses):
-        text = "Your list of losses holds tensors, and each tensor keeps its graph: the memory grows with every batch."
-        if not any(isinstance(loss, Tensor) and loss.requires_grad for loss in losses):
-            text = "Your list of losses holds tensors; whoever draws or saves them wants Python numbers."
-        found.append((text, "Python numbers", "`losses.append`: take the number out with `.item()`"))
-    if any(size == small and gradients for size, _, gradients in seen):
-        text = "The validation still records a graph, although nobody calls backward there."
-        found.append((text, "gradients switched off", "`with torch.no_grad():` around the validation loop"))
-    if any(size == small and training for size, training, _ in seen):
-        text = "The validation runs in train mode: batch norm learns from the validation images."
-        found.append((text, "eval mode for the validation", "`model.eval()` before the validation loop"))
-    return found
+def _one_training(
+    answer: Any, model: nn.Module, training: list[Batch], validation: list[Batch], lr: float, epochs: int
+) -> dict[str, Any]:
+    start, model, given = model, *copy.deepcopy((model, [training, validation]))
+    optimizer = WatchedSGD(model, lr)
+    with torch.enable_grad():
+        returned = call(answer, model, *given, optimizer, epochs, may_change=True)
+        changed_things = [
+            what
+            for what in probes.changes(model, start, given[0] + given[1], training + validation)
+            if what in FORBIDDEN
+        ]
+    pair = (
+        isinstance(returned, tuple | list) and len(returned) == 2 and all(isinstance(x, tuple | list) for x in returned)
+    )
+    losses, accuracies = returned if pair else ([], [])
+    return {
+        CHANGED: changed_things,
+        "The number of losses": len(losses),
+        "The number of accuracies": len(accuracies),
+        "The trained model (all its weights in one row)": weights(model),
+        "The row of losses that you return": _row(losses),
+        "The row of accuracies that you return": _row(accuracies),
+        "kinds": sorted({_kind(value) for value in [*losses, *accuracies]}),
+        "passes": [dict(seen) for seen in optimizer.passes],
+        "returned": None if pair else returned,
+    } | watch_training(optimizer, model, start)
 
 
-@exercise(
+def _row(values: Sequence[Any]) -> Any:
+    numbers = [plain_number(value) for value in values]
+    return list(values) if None in numbers else torch.tensor(numbers, dtype=torch.float64)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return "tensors with graphs" if value.requires_grad else "tensors"
+    return "numbers" if isinstance(value, float | int) else type(value).__name__
+
+
+def _with_faults(
+    ask: Callable, model: nn.Module, training: list[Batch], validation: list[Batch], lr: float, epochs: int
+) -> dict[str, Any]:
+    """What was seen of a training, and which of the five faults are left in it."""
+    seen = ask.observe(_one_training, model, training, validation, lr, epochs)
+    images, labels = training[0]
+    with torch.no_grad():
+        softmax = F.cross_entropy(copy.deepcopy(model).train()(images).softmax(1), labels).item()
+    modes = [each["mode"] for each in seen["passes"] if each["images"] == LARGE and each["graph"]]
+    quiet = [each for each in seen["passes"] if each["images"] < LARGE]
+    losses = seen["The row of losses that you return"]
+    faults = {
+        "never in train mode": modes[:1] == ["eval"],
+        "later in eval mode": "eval" in modes and modes[:1] != ["eval"],
+        "zero_grad": "backward onto old gradients" in seen["events"],
+        "softmax": isinstance(losses, Tensor) and len(losses) and abs(losses[0] - softmax) < 1e-4,
+        "graphs kept": "tensors with graphs" in seen["kinds"],
+        "tensors kept": "tensors" in seen["kinds"] and "tensors with graphs" not in seen["kinds"],
+        "validation with graph": any(each["graph"] for each in quiet),
+        "validation in train mode": any(each["mode"] != "eval" for each in quiet),
+    }
+    found = [name for name, there in faults.items() if there]
+    more = {0: "", 1: "", 2: " After this one, one more fault remains."}
+    rest = more.get(len(found), f" After this one, {len(found) - 1} more faults remain.")
+    return seen | {"Faults": found, "rest": rest}
+
+
+def _lengths(rule: Callable) -> Callable:
+    """A condition on the lengths of the two lists: rule(losses, accuracies, batches, validation batches, epochs)."""
+
+    def when(yours, expected, model, training, validation, lr, epochs):
+        lengths = yours["The number of losses"], yours["The number of accuracies"]
+        return yours["returned"] is None and rule(*lengths, len(training), len(validation), epochs)
+
+    return when
+
+
+ALL_FIVE = (
+    ("        model.train()\n", ""),
+    ("losses, accuracies = [], []\n", "losses, accuracies = [], []\n    model.train()\n    optimizer.zero_grad()\n"),
+    ("            optimizer.zero_grad()\n", ""),
+    ("F.cross_entropy(model(images), labels)", "F.cross_entropy(model(images).softmax(dim=1), labels)"),
+    ("loss.item()", "loss"),
+    ("torch.no_grad()", "torch.enable_grad()"),
+)
+
+
+def _train_then_measure(model, training_batches, validation_batches, optimizer, epochs):
+    losses, accuracies = [], []
+    for _ in range(epochs):
+        losses += [_step(model, images, labels, optimizer) for images, labels in training_batches]
+        accuracies += [_evaluate(model, validation_batches)[1]]
+    return losses, accuracies
+
+
+@torch.no_grad()
+def _cleared_after_the_step(model, training_batches, validation_batches, optimizer, epochs):
+    losses, accuracies = (), ()
+    images_of_all, labels_of_all = (torch.cat(parts) for parts in zip(*validation_batches, strict=True))
+    for _ in range(epochs):
+        model.train()
+        for images, labels in training_batches:
+            with torch.enable_grad():
+                loss = nn.CrossEntropyLoss()(model(images), labels)
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses += (float(loss),)
+        accuracies += ((model.eval()(images_of_all).argmax(1) == labels_of_all).double().mean().item(),)
+    return [losses, accuracies]
+
+
+exercise(
+    "repair_training",
+    seconds=SLOW_START,
+    title="Repair a loop",
+    minutes=8,
+    difficulty=4,
+    points=3,
+    takeaway="None of the five faults raises an error. Check every loop for mode, zero_grad, logits, item and no_grad.",
+    hints=(
+        "Go through the loop with five questions: which mode? whose gradients? what does cross_entropy want? "
+        "what is kept in the lists? where do you need a graph?",
+        "The first epoch trains in train mode. Does the second? Who clears the gradients for the second batch?",
+        "`model.train()` and `optimizer.zero_grad()` move inside; no softmax; `losses.append(loss.item())`; "
+        "`with torch.no_grad():` around the validation loop.",
+    ),
+    spec=Spec(
+        draw=_before_training,
+        solution=_repaired,
+        measure=_with_faults,
+        mistakes=[
+            r"""
+            lambda *given: _repaired(*given)[0]
+            lambda *given: [row[-1] for row in _repaired(*given)]
+                Your function should return two lists, (losses, accuracies); it returned {yours[returned]}.
+                when: yours["returned"] is not None
+            lambda *given: _repaired(*given)[::-1]
+                The two lists are swapped: return (losses, accuracies).
+                when: _lengths(lambda losses, accuracies, n, _, epochs: (losses, accuracies) == (epochs, n * epochs))
+            accuracies.append(right / count) → accuracies.append(right / count)\n        return losses, accuracies
+            range(epochs) → range(1)
+            for _ in range(epochs): → for _ in range(epochs):\n        losses, accuracies = [], []
+                Your lists hold one epoch, but they should hold {epochs}.
+                look: `for epoch in range(epochs)`; a `return` inside the loop; lists made again in each epoch
+                when: _lengths(lambda losses, accuracies, n, _, epochs: (losses, accuracies) == (n, 1))
+            \n            losses.append → \n        losses.append
+                There is one loss for each epoch; return one for each batch of each epoch.
+                look: where `losses.append` is: in the loop over the batches
+                when: _lengths(lambda losses, accuracies, n, _, epochs: losses == epochs)
+            \n        accuracies.append(right / count) → \n                accuracies.append(right / count)
+                There is one accuracy for each validation batch; return one for each epoch.
+                look: where `accuracies.append` is: after the loop over the validation batches
+                when: _lengths(lambda losses, accuracies, n, m, epochs: accuracies == m * epochs)
+            losses.append → break; losses.append
+            range(epochs) → range(epochs + 1)
+                The lists have the wrong lengths: {yours[The number of losses]} losses and {yours[The number of
+                accuracies]} accuracies. Return {expected[The number of losses]} losses, one for each batch of each
+                epoch, and {epochs} accuracies.
+                when: _lengths(lambda losses, accuracies, n, _, epochs: (losses, accuracies) != (n * epochs, epochs))
+            """,
+            *side_effects(_repaired, lambda model, training, *given: training.pop()),
+            r"""
+            in validation_batches → in training_batches
+                The validation batches never went through the model: your accuracy comes from images it learned from.
+                look: the second loop over batches
+                when: all(seen["images"] >= LARGE for seen in yours["passes"])
+            model.train() → model.eval()
+                The model trains in eval mode: dropout and batch norm do not train.{yours[rest]}
+                look: `model.train()` at the start of each epoch
+                when: yours["Faults"][:1] == ["never in train mode"]
+            changed(_repaired, *ALL_FIVE)
+            model.train() → pass
+                    && losses, accuracies = [], []
+                    → losses, accuracies = [], []\n    model.train()\n    optimizer.zero_grad()
+                From the second epoch on the model trains in eval mode: the validation left it there.{yours[rest]}
+                look: `model.train()` at the start of each epoch
+                when: yours["Faults"][:1] == ["later in eval mode"]
+            changed(_repaired, *ALL_FIVE[2:])
+            optimizer.zero_grad() → pass
+                The gradients of all batches add up: they are never cleared between two steps.{yours[rest]}
+                look: `optimizer.zero_grad()` belongs in the inner loop
+                when: yours["Faults"][:1] == ["zero_grad"]
+            F.cross_entropy(model(images), labels) → F.cross_entropy(model(images).softmax(dim=1), labels)
+                    && loss.item() → loss && torch.no_grad() → torch.enable_grad()
+            F.cross_entropy(model(images), labels) → F.cross_entropy(model(images).softmax(dim=1), labels)
+                There is still a softmax before the cross-entropy, which has one inside.{yours[rest]}
+                look: the line with `softmax`
+                when: yours["Faults"][:1] == ["softmax"]
+            loss.item() → loss && torch.no_grad() → torch.enable_grad()
+            loss.item() → loss
+                Your lists hold tensors, and each tensor keeps its graph: the memory grows with every
+                batch.{yours[rest]}
+                look: `losses.append`: take the number out with `.item()`
+                when: yours["Faults"][:1] == ["graphs kept"]
+            loss.item() → loss.detach()
+            .sum().item() → .sum()
+                Your lists hold tensors; the docstring asks for Python floats.{yours[rest]}
+                look: take the numbers out with `.item()`
+                when: yours["Faults"][:1] == ["tensors kept"]
+            torch.no_grad() → torch.enable_grad()
+                The validation still records a graph, although there is no backward.{yours[rest]}
+                look: `with torch.no_grad():` around the validation loop
+                when: yours["Faults"][:1] == ["validation with graph"]
+            model.eval() → pass
+                The validation runs in train mode: batch norm learns from the validation images.{yours[rest]}
+                look: `model.eval()` before the validation loop
+                when: yours["Faults"][:1] == ["validation in train mode"]
+            """,
+            *wrong_order(_repaired)[:-1],
+            *wrong_loss(_repaired)[1:],
+            r"""
+            right, count = 0, 0 → pass && for _ in range(epochs): → right, count = 0, 0\n    for _ in range(epochs):
+                From the second epoch on your accuracy still counts the validation of the epochs before.
+                look: `right, count = 0, 0` belongs in the loop over the epochs
+            .sum().item() → .float().mean().item() / len(validation_batches) && right / count → right
+                Your accuracy is the mean of the batches' accuracies: a small batch counts as much as a large one.
+                look: count the right answers and the images of all batches, divide once
+            right / count → right
+                Your accuracy is a count: divide by the number of validation images.
+            right / count → 100 * right / count
+                Your accuracy is in percent; return a share from 0 to 1.
+            right / count → right / len(validation_batches)
+                Your accuracy is a count divided by the number of batches: divide by the number of images.
+            loss.item() → loss.item() * len(labels)
+                Your losses are sums over the batch; return the mean of each batch, as `F.cross_entropy` gives it.
+            loss.item() → loss.item() / len(labels)
+                You divide your losses by the batch size. The loss from `F.cross_entropy` is a mean already.
+            """,
+        ],
+        also_right=[_train_then_measure, _cleared_after_the_step],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _before_momentum(new: Inputs) -> list[tuple]:
+    """A momentum of 0.9 would hide a constant, 0.5 would hide 1 − momentum. A learning rate that changes tells where in
+    the formula it is. The second parameter is frozen, with others behind it; the third has no gradient in the last
+    step."""
+    start = [new.randn(*shape) for shape in (new.sizes(2, 2, 5), *((new.size(1, 6),) for _ in range(3)))]
+    rows = [[new.randn(*value.shape) for value in start] for _ in range(3)]
+    gradients = [[None if i == 1 or (i == 2 and row is rows[-1]) else row[i] for i in range(4)] for row in rows]
+    return [(start, gradients, [0.5, 0.1, 0.3], new.pick((0.6, 0.7, 0.8)))]
+
+
+def _momentum(parameters, velocities, learning_rate, momentum):
+    with torch.no_grad():
+        for p, v in zip(parameters, velocities, strict=True):
+            if p.grad is not None:
+                v.mul_(momentum).add_(p.grad)
+                p.sub_(learning_rate * v)
+
+
+def _momentum_steps(
+    answer: Any, start: list[Tensor], gradients: list[list[Tensor | None]], rates: list[float], momentum: float
+) -> dict[str, Any]:
+    parameters = [nn.Parameter(value.clone()) for value in start]
+    velocities = [torch.zeros_like(value) for value in start]
+    own, found = list(parameters), set()
+    for rate, row in zip(rates, gradients, strict=True):
+        before = own[2].detach().clone()
+        for parameter, gradient in zip(own, row, strict=True):
+            parameter.grad = None if gradient is None else gradient.clone()
+        with torch.enable_grad():
+            call(answer, parameters, velocities, rate, momentum, may_change=True, may_return_none=True)
+            if not torch.is_grad_enabled():
+                found.add("switch")
+        for kept in (parameters, velocities):
+            if [(v.shape, v.dtype) if isinstance(v, Tensor) else v for v in kept] != [
+                (v.shape, v.dtype) for v in start
+            ]:
+                return {CHANGED: ["lists"]}
+        if any(a is not b for a, b in zip(own, parameters, strict=True)):
+            found.add("parameters")
+        if not all(parameter.requires_grad for parameter in own):
+            found.add("requires_grad")
+        for parameter, gradient in zip(own, row, strict=True):
+            if gradient is not None and (parameter.grad is None or not torch.equal(parameter.grad, gradient)):
+                found.add("gradients")
+        if any(v.requires_grad for v in velocities):
+            found.add("graph")
+    return {
+        CHANGED: sorted(found),
+        "The row of all parameters after three of your steps": torch.cat([own[0].detach().flatten(), own[3].detach()]),
+        "How far the parameters moved whose grad is None": torch.cat(
+            [own[1].detach() - start[1], own[2].detach() - before]
+        ),
+        "The row of all velocities after three of your steps": torch.cat(
+            [velocities[0].detach().flatten(), velocities[3].detach()]
+        ),
+    }
+
+
+def _stuck(yours: dict, start: list[Tensor], index: int) -> bool:
+    row = yours["The row of all parameters after three of your steps"].split([start[0].numel(), len(start[3])])
+    return torch.equal(row[index], start[3 * index].flatten())
+
+
+VELOCITY, STEP = "v.mul_(momentum).add_(p.grad)", "p.sub_(learning_rate * v)"
+EACH, NUMBERED = (
+    "for p, v in zip(parameters, velocities, strict=True)",
+    "for i, (p, v) in enumerate(zip(parameters, velocities))",
+)
+
+exercise(
     "momentum_step",
     seconds=SLOW_START,
     title="Stretch: momentum",
     minutes=10,
     difficulty=4,
     points=2,
-    takeaway="You have written `torch.optim.SGD(momentum=...)`: an optimizer is a loop over the parameters, no more.",
+    takeaway="You have written `torch.optim.SGD(momentum=...)`: an optimizer is just a loop over the parameters.",
     hints=(
         "Loop over parameters and velocities together. First the velocity, then the parameter, both in place.",
-        "Changing a parameter in place is forbidden while autograd records: `with torch.no_grad():`. "
+        "Autograd forbids changing a parameter in place while it records: `with torch.no_grad():`. "
         "Skip a parameter whose `grad` is None.",
         "`v.mul_(momentum).add_(p.grad)`, then `p.sub_(learning_rate * v)`.",
     ),
+    spec=Spec(
+        draw=_before_momentum,
+        solution=_momentum,
+        measure=lambda ask, start, gradients, rates, momentum: ask.observe(
+            _momentum_steps, start, gradients, rates, momentum
+        ),
+        look="v ← momentum · v + gradient, then p ← p − learning rate · v",
+        mistakes=r"""
+            v.mul_(momentum).add_(p.grad) → v = momentum * v + p.grad || v.copy_(p.grad)
+            p.sub_(learning_rate * v) → p.sub_(learning_rate * v); v.zero_()
+                The velocity forgets everything: this is plain SGD without momentum.
+            add_(p.grad) → add_(p.grad, alpha=1 - momentum)
+                You mixed in only a part of the gradient, (1 − momentum). PyTorch's SGD adds all of it.
+            mul_(momentum) → mul_(1 - momentum)
+                Your velocity keeps 1 − momentum of the old one; it should keep momentum times the old one.
+            p.sub_ → p.add_
+                Your step goes uphill: subtract the velocity instead of adding it.
+            add_(p.grad) → sub_(p.grad)
+                Your velocity subtracts the gradient: momentum · v plus the gradient is right.
+            v.mul_(momentum).add_(p.grad) → v.add_(p.grad).mul_(momentum)
+                Your momentum multiplies the gradient, too: multiply only the old velocity.
+            v.mul_(momentum).add_(p.grad) → v.add_(p.grad)
+                The momentum is missing from your velocity: it adds up all gradients in full.
+            learning_rate * v → v
+                The learning rate is missing: the step is learning rate · velocity.
+            add_(p.grad) → add_(learning_rate * p.grad)
+                The learning rate is in your step twice, because it is in the velocity, too.
+            p.sub_(learning_rate * v) → p.sub_(learning_rate * (p.grad + momentum * v))
+                This is Nesterov's momentum, gradient + momentum · velocity. Here the step follows the velocity.
+            p.sub_(learning_rate * v) → p.sub_(learning_rate * p.grad)
+                Your step follows the gradient, not the velocity.
+            mul_(momentum) → mul_(0.9)
+                You use a fixed momentum of 0.9; take the argument `momentum`.
+            v.mul_(momentum).add_(p.grad) → v.mul_(momentum).add_(learning_rate * p.grad)
+                    && p.sub_(learning_rate * v) → p.sub_(v)
+            v.mul_(momentum).add_(p.grad) → v.mul_(momentum).sub_(learning_rate * p.grad)
+                    && p.sub_(learning_rate * v) → p.add_(v)
+                The learning rate is inside your velocity. That is the same only as long as the rate does not change.
+            v.mul_(momentum).add_(p.grad) → pass
+                    && p.sub_(learning_rate * v) → p.sub_(learning_rate * v); v.mul_(momentum).add_(p.grad)
+                Your step uses the velocity from before. First update the velocity, then take the step.
+            lambda parameters, *given: parameters.clear()
+            p.sub_(learning_rate * v) → p.data = p.data.double()
+                The lists should still hold tensors of the same shapes and dtypes as before.
+                when: "lists" in yours[CHANGED]
+            for p, v in zip(parameters, velocities, strict=True)
+                    → for i, (p, v) in enumerate(zip(parameters, velocities))
+                    && p.sub_(learning_rate * v) → parameters[i] = p - learning_rate * v
+                You put new tensors into the list of parameters: the model still has the old ones, unchanged.
+                look: methods that work in place: `p.sub_(...)`, `p -= ...`
+                when: "parameters" in yours[CHANGED]
+            lambda parameters, *given: _momentum([p.requires_grad_(False) for p in parameters], *given)
+                Your step switched off `requires_grad`: these parameters would never get a gradient again.
+                look: `with torch.no_grad():` instead
+                when: "requires_grad" in yours[CHANGED]
+            p.sub_(learning_rate * v) → p.sub_(learning_rate * v); p.grad = None
+            v.mul_(momentum).add_(p.grad) → v.copy_(p.grad.add_(v, alpha=momentum))
+                Your step changed or cleared the gradients. That is what `zero_grad` is for.
+                look: what works in place on `p.grad`
+                when: "gradients" in yours[CHANGED]
+            lambda *given: _momentum(*given) or (torch.set_grad_enabled(False) and None)
+                Your function leaves gradients switched off: no `backward()` after it would work.
+                look: `with torch.no_grad():` switches them back on by itself
+                when: "switch" in yours[CHANGED]
+            torch.no_grad() → torch.enable_grad()
+                Autograd is recording, and it forbids changing a parameter in place.
+                look: `with torch.no_grad():`
+                when: says(yours, "in-place operation")
+            p.grad is not None → True
+                A parameter's grad is None, and you used it as a tensor: skip that parameter, and leave it as it is.
+                look: `if p.grad is None: continue`
+                when: says(yours, "NoneType")
+            p.sub_(learning_rate * v) → p = p - learning_rate * v || pass
+            lambda *given: 1
+                The parameters are what they were before your steps.
+                look: a step in place, `p.sub_(...)` or `p -= ...`: `p = p - …` only gives a new tensor the name p
+                when: _stuck(yours, start, 0) and _stuck(yours, start, 1)
+            if p.grad is not None: → if p.grad is None:\n                break\n            else:
+                A parameter after one whose grad is None did not move: skip that one, and go on with the others.
+                look: `continue`, not `break` or `return`
+                when: _stuck(yours, start, 1)
+            v.mul_(momentum).add_(p.grad) → v.mul_(momentum).add_(torch.zeros_like(p) if p.grad is None else p.grad)
+                    && p.grad is not None → True
+                A parameter whose grad is None moved: skip it, and leave its velocity as it is.
+                when: yours["How far the parameters moved whose grad is None"].any()
+        """,
+        also_right=[
+            changed(_momentum, (VELOCITY, "v[:] = momentum * v + p.grad"), (STEP, "p.data -= learning_rate * v")),
+            changed(_momentum, (EACH, NUMBERED), (VELOCITY, "v = velocities[i] = momentum * v + p.grad")),
+        ],
+    ),
 )
-def momentum_step(answer: Any, new: Inputs) -> None:
-    shapes = [tuple(new.sizes(2, 2, 5)), (new.size(2, 6),), (new.size(2, 6),), (new.size(2, 6),)]
-    momentum = new.pick((0.6, 0.7, 0.8))  # not 0.9, which one would write down, nor 0.5, where 1 − momentum is the same
-    rates = [0.5, 0.1, 0.3]  # a rate that changes tells where in the formula it stands
-    start = [new.randn(*shape) for shape in shapes]
-    gradients: list[list[Tensor | None]] = [[new.randn(*shape) for shape in shapes] for _ in rates]
-    for row in gradients:
-        row[1] = None  # frozen, with others behind it
-    gradients[-1][2] = None  # had gradients and gets none in the last step
-
-    def after(step: Callable[[list[nn.Parameter], list[Tensor], float], Any]) -> tuple[list[Tensor], list[Tensor]]:
-        """Parameters and velocities after the steps."""
-        parameters = [nn.Parameter(value.clone()) for value in start]
-        velocities = [torch.zeros_like(value) for value in start]
-        for rate, row in zip(rates, gradients, strict=True):
-            for parameter, gradient in zip(parameters, row, strict=True):
-                parameter.grad = None if gradient is None else gradient.clone()
-            own = list(parameters)
-            step(parameters, velocities, rate)
-            if len(own) == len(parameters) and any(a is not b for a, b in zip(own, parameters, strict=True)):
-                raise Incorrect(
-                    "You put new tensors into the list of parameters: the model still has the old ones, unchanged.",
-                    "the same parameters with new values",
-                    look="methods that work in place: `p.sub_(...)`, `p -= ...`",
-                )
-            if not all(parameter.requires_grad for parameter in parameters):
-                raise Incorrect(
-                    "Your step switched off `requires_grad`: these parameters would never get a gradient again.",
-                    look="`with torch.no_grad():` instead",
-                )
-            gradients_still_on()
-            for kept in (parameters, velocities):
-                if [value.shape if isinstance(value, Tensor) else None for value in kept] != [v.shape for v in start]:
-                    raise Incorrect(
-                        "The lists no longer hold what they held: one tensor for each parameter, same shapes."
-                    )
-        for parameter, gradient in zip(parameters, gradients[-1], strict=True):
-            if gradient is not None and (parameter.grad is None or not torch.equal(parameter.grad, gradient)):
-                raise Incorrect(
-                    "Your step changed or cleared the gradients. That is the business of zero_grad.",
-                    look="what works in place on `p.grad`",
-                )
-        return [p.detach() for p in parameters], velocities
-
-    optimizer: list[torch.optim.SGD] = []
-
-    def reference(parameters: list[nn.Parameter], velocities: list[Tensor], rate: float) -> None:
-        if not optimizer:
-            optimizer.append(torch.optim.SGD(parameters, lr=rate, momentum=momentum))
-        optimizer[0].param_groups[0]["lr"] = rate
-        optimizer[0].step()
-
-    def variant(keep: float, take: float, inside: bool = False) -> Callable:
-        def step(parameters: list[nn.Parameter], velocities: list[Tensor], rate: float) -> None:
-            for p, v in zip(parameters, velocities, strict=True):
-                if p.grad is not None:
-                    v.mul_(keep).add_(p.grad, alpha=take * (rate if inside else 1))
-                    p.data.sub_(v if inside else rate * v)
-
-        return step
-
-    parameters, velocities = after(
-        lambda p, v, rate: call(answer, p, v, rate, momentum, may_change=True, may_return_none=True)
-    )
-    yours = torch.cat([parameters[0].flatten(), parameters[3]])
-
-    def known(step: Callable) -> Tensor:
-        result = after(step)[0]
-        return torch.cat([result[0].flatten(), result[3]])
-
-    def old_velocity(parameters: list[nn.Parameter], velocities: list[Tensor], rate: float) -> None:
-        for p, v in zip(parameters, velocities, strict=True):
-            if p.grad is not None:
-                p.data.sub_(rate * v)
-                v.mul_(momentum).add_(p.grad)
-
-    def without_rate(parameters: list[nn.Parameter], velocities: list[Tensor], rate: float) -> None:
-        variant(momentum, 1)(parameters, velocities, 1.0)
-
-    look = "v ← momentum · v + gradient, then p ← p − learning rate · v"
-    mistake(
-        yours,
-        torch.cat([start[0].flatten(), start[3]]),
-        "The parameters are what they were: `p = p - …` gives a new tensor the name p and changes nothing.",
-        "methods that work in place: `p.sub_(...)`, `p -= ...`",
-    )
-    mistake(yours, known(variant(0, 1)), "The velocity forgets everything: this is plain SGD without momentum.", look)
-    text = "You mixed in only a part of the gradient, (1 − momentum). PyTorch's SGD adds all of it."
-    mistake(yours, known(variant(momentum, 1 - momentum)), text, look)
-    text = "The learning rate stands inside the velocity. That is the same only as long as the rate does not change."
-    mistake(yours, known(variant(momentum, 1, inside=True)), text, look)
-    mistake(yours, known(variant(momentum, -1)), "Your step goes uphill: subtract the velocity, do not add it.", look)
-    text = "The momentum multiplies the gradient too: it belongs to the old velocity alone."
-    mistake(yours, known(variant(momentum, momentum)), text, look)
-    mistake(yours, known(without_rate), "The learning rate is missing: the step is learning rate · velocity.", look)
-    text = "Your step uses the velocity from before: first the velocity takes in the gradient, then comes the step."
-    mistake(yours, known(old_velocity), text, look)
-    behind = "A parameter behind one whose grad is None stood still: skip that one, and go on with the others."
-    mistake(parameters[3], start[3], behind, "`continue`, not `break` or `return`")
-    right = after(reference)[0]
-    expected = torch.cat([right[0].flatten(), right[3]])
-    same(yours, expected, "The row of all parameters after three of your steps", look=look)
-    for i in (1, 2):
-        same(
-            parameters[i],
-            right[i],
-            "The parameter whose grad is None",
-            look="skip it: its old velocity must not move it",
-        )
-    for i in (0, 3):
-        buffer = optimizer[0].state[optimizer[0].param_groups[0]["params"][i]]["momentum_buffer"]
-        same(
-            velocities[i],
-            buffer,
-            "A velocity after three of your steps",
-            look="kept from step to step: change it in place",
-        )
