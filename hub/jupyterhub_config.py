@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 from tools.course import ROOT, manifest
-from tools.hub import sandbox
+from tools.hub import board, sandbox
+from tools.hub.login import ClassPassword
 from tools.hub.settings import Settings
+from tools.hub.spawner import WalledSpawner
 
 c = get_config()  # noqa: F821 (JupyterHub provides it)
 here = Settings.from_environment()
@@ -27,11 +29,11 @@ c.JupyterHub.default_url = here.start_path  # who opens the bare address gets th
 c.JupyterHub.upgrade_db = True
 
 # --- who may come in -------------------------------------------------------------------------------------------------
-# One password for the class, a longer one for the instructor. Whoever knows the first can take any student's name: for
-# a term, choose an authenticator that knows people (README.md).
-c.JupyterHub.authenticator_class = "shared-password"
-c.SharedPasswordAuthenticator.user_password = here.password
-c.SharedPasswordAuthenticator.admin_password = here.admin_password
+# One password for the class, a longer one for the instructor. Anyone who knows the first can take any student's name:
+# for a term, choose an authenticator that knows people (README.md).
+c.JupyterHub.authenticator_class = ClassPassword
+c.ClassPassword.user_password = here.password
+c.ClassPassword.admin_password = here.admin_password
 c.Authenticator.admin_users = {here.admin}
 c.Authenticator.allow_all = True
 c.Authenticator.username_pattern = r"[a-z][a-z0-9_-]{0,31}\Z"  # a name becomes a folder
@@ -42,11 +44,8 @@ c.JupyterHub.template_vars = {
 
 # --- a student's server ----------------------------------------------------------------------------------------------
 python = Path(sys.executable)
-server = [str(python), "-m", "jupyterhub.singleuser"]
-server += ["--allow-root"] if os.geteuid() == 0 and not here.sandboxed else []
-settings = ROOT / "hub" / "jupyter"
 
-c.JupyterHub.spawner_class = "simple"
+c.JupyterHub.spawner_class = WalledSpawner if here.sandboxed else "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = str(here.state / "home" / "{username}")
 c.Spawner.default_url = "/lab"
 c.Spawner.start_timeout = 120
@@ -54,29 +53,17 @@ c.Spawner.http_timeout = 120
 c.Spawner.env_keep = ["LANG", "LC_ALL", "LD_LIBRARY_PATH"]
 c.Spawner.environment = {
     "PATH": os.pathsep.join([str(python.parent), "/usr/local/bin", "/usr/bin", "/bin"]),
-    "JUPYTER_CONFIG_PATH": str(settings),
+    "JUPYTER_CONFIG_PATH": str(ROOT / "hub" / "jupyter"),
     "TORCHCOURSE_DATA": str(here.data),
     "OMP_NUM_THREADS": str(here.threads),
 }
-if here.sandboxed:
-    # The network is shared: a kernel that listens on no port, but in the sandbox's own /tmp, is its owner's alone.
-    server += ["--KernelManager.transport=ipc"]
-    c.Spawner.environment["JUPYTER_RUNTIME_DIR"] = "/tmp/jupyter"
-# Shown to students' servers as MEM_LIMIT and CPU_LIMIT; what holds is in sandbox.limits.
+if here.board_port:
+    board.register(c, here.board_port)
+# Shown to students' servers as MEM_LIMIT and CPU_LIMIT; what holds is in tools/hub/sandbox.py.
 c.Spawner.mem_limit = f"{here.memory_gib}G" if here.memory_gib else None
 c.Spawner.cpu_limit = float(here.threads)
 
-readable = [*sandbox.interpreter(), sandbox.package("torchcourse"), settings]
-readable += [path for path in (here.data, *here.state.glob("*.git")) if path.exists()]
-accounts = sandbox.write_accounts(here.state / "etc")
-
-
-def before_spawn(spawner) -> None:
-    """Make the student's home, and put limits and walls around their server."""
-    home = Path(spawner.home_dir)
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    walls = sandbox.walls(home, readable, accounts) if here.sandboxed else []
-    spawner.cmd = walls + sandbox.limits(here.memory_gib, processes=here.sandboxed) + server
-
-
-c.Spawner.pre_spawn_hook = before_spawn
+if not here.sandboxed:  # for a demonstration; the hub says so when it starts
+    memory = sandbox.Memory(None, int(here.memory_gib * 2**30) or None, 0, 0)
+    c.Spawner.cmd = [*sandbox.limits(memory), str(python), "-m", "jupyterhub.singleuser"]
+    c.Spawner.pre_spawn_hook = lambda spawner: Path(spawner.home_dir).mkdir(mode=0o700, parents=True, exist_ok=True)

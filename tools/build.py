@@ -1,4 +1,4 @@
-"""One source, several editions: text masters in, notebooks out.
+"""Text sources in, notebooks out.
 
     python -m tools.build              build what has changed
     python -m tools.build 01 02        some chapters
@@ -17,6 +17,7 @@ import base64
 import copy
 import hashlib
 import io
+import os
 import re
 import sys
 import time
@@ -31,10 +32,12 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
 import torchcourse
-from tools import course
+from tools import course, guide
 from tools.course import KINDS, ROOT, Chapter
-from tools.run import origin
+from tools.run import NotebookError, origin, read
 from torchcourse.checks import engine
+from torchcourse.cluster import login
+from torchcourse.errors import CourseError
 
 STUB = "# YOUR CODE HERE"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
@@ -43,22 +46,22 @@ EXERCISE_LINE = re.compile(r"\{\{\s*exercise:\s*(\w+)\s*\}\}")
 
 
 class BuildError(Exception):
-    """Something that the author of a chapter can mend."""
+    """An error that the author of a chapter can fix."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# From master to notebook
+# From source to notebook
 
 
 def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
     """The notebook of a chapter without outputs. kind: "lecture", "solution" or "lab"."""
-    master = root / KINDS["lecture" if kind == "lecture" else "solution"] / f"{chapter.name}.md"
-    if not master.exists():
-        raise BuildError(f"{master.relative_to(root)} is missing: chapter {chapter.name} stands in course.toml.")
-    notebook = jupytext.read(master, fmt="md:myst")
+    source = root / KINDS["lecture" if kind == "lecture" else "solution"] / f"{chapter.name}.md"
+    if not source.exists():
+        raise BuildError(f"{source.relative_to(root)} is missing: course.toml has chapter {chapter.name}.")
+    notebook = jupytext.read(source, fmt="md:myst")
     notebook.cells = [title_cell(chapter, kind, root), setup_cell(chapter, root), *notebook.cells]
     if kind != "lecture":
-        prepare_exercises(notebook, master.name)
+        prepare_exercises(notebook, source.name)
     for cell, cell_id in zip(notebook.cells, cell_ids(notebook.cells), strict=True):
         cell["id"] = cell_id
     if kind == "lab":
@@ -74,7 +77,7 @@ def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
 
 def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
     """Title, promise, and the small table of time, needs and goals, all from course.toml."""
-    repository = course.address(root).removesuffix(".git")
+    repository = course.students(root)
     folder = {"lecture": "notebooks", "solution": "solutions", "lab": "labs"}[kind]
     badge = ""
     if repository.startswith("https://github.com/") and kind != "solution":
@@ -102,9 +105,12 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         ]
         rows = [
             ("Time", f"{chapter.lab_minutes} minutes"),
-            ("You need", f"Lecture {chapter.number}. No GPU."),
+            ("You need", f"Lecture {chapter.number}. No GPU." if chapter.lecture_minutes else chapter.needs),
             ("Exercises", f"{len(exercises)}, together {points} points"),
         ]
+        if not chapter.lecture_minutes:  # nothing else says it
+            lines[2:2] = [chapter.promise, ""]
+            rows.append(("Afterwards you can", goals))
     if badge:
         rows.append(("No Python here?", badge))
     table = ["| | |", "|:---|:---|", *(f"| **{left}** | {right} |" for left, right in rows)]
@@ -114,15 +120,15 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
 def setup_cell(chapter: Chapter, root: Path = ROOT) -> NotebookNode:
     """The first code cell, the same in every notebook but for the chapter; its source is tools/setup_cell.py."""
     code = (Path(__file__).parent / "setup_cell.py").read_text().strip()
-    source = f"git+{course.address(root)}@{tag()}"
-    cell = nbformat.v4.new_code_cell(code.replace("{source}", source).replace("{chapter}", chapter.name))
-    # Folded in JupyterLab and on Colab: it is long, and nobody comes for it.
+    code = code.replace("{students}", course.students(root)).replace("{chapter}", chapter.name)
+    cell = nbformat.v4.new_code_cell(code)
+    # Folded in JupyterLab and on Colab: it is long, and not what you came for.
     cell.metadata = NotebookNode(tags=["setup"], jupyter={"source_hidden": True}, cellView="form")
     return cell
 
 
 def tag() -> str:
-    """The git tag that notebooks install the package from."""
+    """The git tag of the release that this version of the package belongs to."""
     return f"v{torchcourse.__version__}"
 
 
@@ -152,30 +158,32 @@ def is_setup(cell: NotebookNode) -> bool:
     return "setup" in cell.metadata.get("tags", [])
 
 
-def prepare_exercises(notebook: NotebookNode, master: str) -> None:
+def prepare_exercises(notebook: NotebookNode, source: str) -> None:
     """Put nbgrader's metadata in place and fill in the exercise lines (difficulty, minutes, points).
 
-    An exercise is a cell with a solution region and, as the next code cell, its `check("name", ...)`.
+    An exercise is a cell with a solution region and, as the next code cell, its `check("name", ...)`. More checks may
+    follow: one answer then belongs to several exercises, and its cell is named after the first.
     """
     exercises = engine.load_chapters()
     answer: NotebookNode | None = None
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = EXERCISE_LINE.sub(lambda match: exercise_line(match[1], master), cell.source)
+            cell.source = EXERCISE_LINE.sub(lambda match: exercise_line(match[1], source), cell.source)
             continue
         if cell.cell_type != "code":
             continue
         if cell.source.count(BEGIN) != cell.source.count(END):
-            raise BuildError(f"{master}: a cell has {BEGIN} without {END} (or the other way round):\n{cell.source}")
+            raise BuildError(f"{source}: a cell has {BEGIN} without {END} (or the other way round):\n{cell.source}")
         name = CHECK.search(cell.source)
         if name and BEGIN not in cell.source:
             if name[1] not in exercises:
-                raise BuildError(f'{master}: check("{name[1]}") has no exercise of that name in torchcourse/checks.')
+                raise BuildError(f'{source}: check("{name[1]}") has no exercise of that name in torchcourse/checks.')
             if answer is None:
-                raise BuildError(f'{master}: the cell before check("{name[1]}") has no {BEGIN} … {END} region.')
-            answer.metadata["nbgrader"] = nbgrader_metadata(f"answer-{name[1]}", solution=True)
+                raise BuildError(f'{source}: the cell before check("{name[1]}") has no {BEGIN} … {END} region.')
+            answer.metadata.setdefault("nbgrader", nbgrader_metadata(f"answer-{name[1]}", solution=True))
             cell.metadata["nbgrader"] = nbgrader_metadata(f"check-{name[1]}", points=exercises[name[1]].points)
-        answer = cell if BEGIN in cell.source else None
+        elif not cell.source.startswith("hint("):
+            answer = cell if BEGIN in cell.source else None
 
 
 def nbgrader_metadata(grade_id: str, solution: bool = False, points: int | None = None) -> dict:
@@ -185,11 +193,11 @@ def nbgrader_metadata(grade_id: str, solution: bool = False, points: int | None 
     return metadata | {"task": False} | ({"points": points} if graded else {})
 
 
-def exercise_line(name: str, master: str) -> str:
+def exercise_line(name: str, source: str) -> str:
     """ "Difficulty ●●○○○ · about 8 minutes · 2 points" """
     exercise = engine.load_chapters().get(name)
     if exercise is None:
-        raise BuildError(f"{master}: {{{{exercise: {name}}}}} names no exercise in torchcourse/checks.")
+        raise BuildError(f"{source}: {{{{exercise: {name}}}}} names no exercise in torchcourse/checks.")
     dots = "●" * exercise.difficulty + "○" * (5 - exercise.difficulty)
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
     return f"*Difficulty {dots} · about {exercise.minutes} minutes · {points}*"
@@ -227,12 +235,13 @@ def compile_lab_cell(cell: NotebookNode) -> None:
 
 
 def answers_in(lab: NotebookNode, solution: NotebookNode) -> list[str]:
-    """Lines of the solution's answers that also stand in the lab's code. Must be none."""
+    """Lines of the solution's answers that are also in the lab's code. There must be none."""
     regions = re.findall(
         f"{BEGIN}(.*?){END}", "\n".join(c.source for c in solution.cells if c.cell_type == "code"), re.S
     )
     answers = {line.strip() for region in regions for line in region.splitlines()}
-    telling = {line for line in answers if len(line) >= 16 and not line.startswith(("#", "import ", "from ", "def "))}
+    ordinary = ("#", "import ", "from ", "def ", "super().__init__()")
+    telling = {line for line in answers if len(line) >= 16 and not line.startswith(ordinary)}
     in_lab = {line.strip() for line in code_of(lab).splitlines()}
     return sorted(telling & in_lab)
 
@@ -249,8 +258,14 @@ def code_of(notebook: NotebookNode) -> str:
 def digest(notebook: NotebookNode, root: Path = ROOT) -> str:
     """Of the code (the set-up cell apart) and of the package's modules that it uses: decides about executing again."""
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code" and not is_setup(cell)]
-    parts = code + [bare(path.read_text()) for path in modules_used("\n".join(code), root)]
+    parts = code + [bare(path.read_text()) for path in modules_used("\n".join(filter(is_python, code)), root)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def is_python(code: str) -> bool:
+    """Whether a cell is Python, and not a file in another language that it writes."""
+    file = re.match(r"%%writefile +(\S+)", code)
+    return file is None or file[1].endswith(".py")
 
 
 def modules_used(code: str, root: Path = ROOT) -> list[Path]:
@@ -273,7 +288,7 @@ def modules_used(code: str, root: Path = ROOT) -> list[Path]:
 
 
 def imported(code: str) -> Iterator[str]:
-    """Dotted names of torchcourse's modules in import statements, wherever they stand."""
+    """Dotted names of torchcourse's modules in import statements, wherever they are."""
     code = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in code.splitlines())
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchcourse"):
@@ -326,7 +341,7 @@ def execute(notebook: NotebookNode, folder: Path, timeout: int = 600) -> None:
             if output.get("name") == "stderr":
                 raise BuildError(f"A cell writes to stderr (a warning?):\n{cell.source}\n---\n{output.text}")
     if origin(notebook) == "drawn":
-        raise BuildError("Editions are built on real data, and this is the drawn set: set TORCHCOURSE_DATA.")
+        raise BuildError("Notebooks are built on real data, and this is the synthetic set: set TORCHCOURSE_DATA.")
     notebook.metadata = before
 
 
@@ -375,8 +390,8 @@ def figures(notebook: NotebookNode) -> dict[str, bytes]:
 
 def read_built(path: Path) -> NotebookNode | None:
     try:
-        return nbformat.read(path, as_version=4)
-    except Exception:  # missing, or edited into something that is no notebook: then it is built anew
+        return read(path)
+    except NotebookError:  # missing, or edited into something that is not a notebook: then it is built again
         return None
 
 
@@ -424,44 +439,30 @@ def build_lab(chapter: Chapter, root: Path = ROOT) -> str:
 
 def drift(chapter: Chapter, root: Path = ROOT) -> list[str]:
     """What in the working tree is not as the builder would make it, one sentence each."""
-    mend = f"Run `make build CHAPTERS={chapter.number}`."
+    fix = f"Run `make build CHAPTERS={chapter.number}`."
     problems = []
-    for kind, folder in KINDS.items():
+    for kind, folder in chapter.kinds.items():
         path = Path(folder) / f"{chapter.name}.ipynb"
         fresh, built = edition(chapter, kind, root), read_built(root / path)
         fresh.metadata.torchcourse["digest"] = digest(fresh, root)
         if built is None:
-            problems.append(f"{path} is missing or no notebook. {mend}")
+            problems.append(f"{path} is missing or not a notebook. {fix}")
         elif inputs(built)["cells"] != inputs(fresh)["cells"]:
-            problems.append(f"{path} differs from its master {path.with_suffix('.md')}. {mend}")
+            problems.append(f"{path} differs from its source {path.with_suffix('.md')}. {fix}")
         elif inputs(built) != inputs(fresh):
-            problems.append(f"{path} was executed before its code or the package changed. {mend}")
+            problems.append(f"{path} was executed before its code or the package changed. {fix}")
         elif not executed(built):
-            problems.append(f"{path} has cells that were never executed. {mend}")
+            problems.append(f"{path} has cells that were never executed. {fix}")
     lab = Path("labs") / f"{chapter.name}.ipynb"
     if not (root / lab).exists():
-        problems.append(f"{lab} is missing. {mend}")
+        problems.append(f"{lab} is missing. {fix}")
     elif (root / lab).read_bytes() != as_bytes(edition(chapter, "lab", root)):
-        problems.append(f"{lab} is not what the builder makes of solutions/{chapter.name}.md. {mend}")
+        problems.append(f"{lab} is not what the builder makes of solutions/{chapter.name}.md. {fix}")
     stored = read_built(root / lab)
     leaked = answers_in(stored, edition(chapter, "solution", root)) if stored else []
     if leaked:
-        problems.append(f"{lab} contains an answer: `{leaked[0]}`. {mend}")
+        problems.append(f"{lab} contains an answer: `{leaked[0]}`. {fix}")
     return problems
-
-
-def course_map(root: Path = ROOT) -> str:
-    """The README with the table of chapters that course.toml describes."""
-    rows = ["| | chapter | minutes | you learn to |", "|:---|:---|:---|:---|"]
-    for chapter in course.chapters(root):
-        links = f"[{chapter.title}](notebooks/{chapter.name}.ipynb) · [lab](labs/{chapter.name}.ipynb)"
-        minutes = f"{chapter.lecture_minutes} + {chapter.lab_minutes}"
-        rows.append(f"| {chapter.number} | {links} | {minutes} | {'; '.join(chapter.goals)} |")
-    readme = (root / "README.md").read_text()
-    start, end = (re.search(f"<!-- {mark}.*-->\n", readme) for mark in ("course map", "end of the course map"))
-    if not (start and end):
-        raise BuildError("README.md has lost the two comments between which the course map stands.")
-    return readme[: start.end()] + "\n" + "\n".join(rows) + "\n\n" + readme[end.start() :]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -471,13 +472,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if anything is not as built")
     parser.add_argument("--force", action="store_true", help="execute again even if nothing changed")
     options = parser.parse_args(arguments)
+    os.environ[login.RECORD] = str(ROOT / "src" / "torchcourse" / "cluster" / "recordings")
     failed = False
-    if options.check:
-        if course_map() != (ROOT / "README.md").read_text():
-            failed = True
-            print("The course map in README.md is not that of course.toml. Run `make build`.")
-    elif write_if_changed(ROOT / "README.md", course_map().encode()):
-        print("README.md: course map written")
+    try:
+        for path, text in guide.pages().items():
+            if options.check and not (path.is_file() and path.read_text(encoding="utf-8") == text):
+                failed = True
+                print(f"{path.name} is not what course.toml, the labs and the lectures say. Run `make build`.")
+            elif not options.check and write_if_changed(path, text.encode()):
+                print(f"{path.name}: written")
+    except CourseError as error:
+        failed = True
+        print(error, file=sys.stderr, flush=True)
     for chapter in course.select(options.chapters):
         try:
             if options.check:
@@ -485,7 +491,7 @@ def main(arguments: list[str] | None = None) -> int:
                 failed |= bool(problems)
                 print("\n".join(problems) or f"{chapter.name}: as built")
                 continue
-            for kind in KINDS:
+            for kind in chapter.kinds:
                 print(f"{chapter.name} {kind}: {build_executed(chapter, kind, force=options.force)}", flush=True)
             print(f"{chapter.name} lab: {build_lab(chapter)}", flush=True)
         except BuildError as error:

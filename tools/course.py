@@ -1,22 +1,22 @@
 """The manifest course.toml, the requirements of pyproject.toml, and the plan of the package, as objects."""
 
-import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = {"lecture": "notebooks", "solution": "solutions"}  # kind of notebook -> folder of its masters
+KINDS = {"lecture": "notebooks", "solution": "solutions"}  # kind of notebook -> folder of its sources
 
-# The floors of the package, and on each its modules in reading order. A module imports only from its own floor and
+# The layers of the package, and in each its modules in reading order. A module imports only from its own layer and
 # those below: tests/test_package.py sees to that, and the reference on the website follows the same order.
-FLOORS = {
-    "Ground floor: the machine": "errors device place timing trace simgpu",
-    "First floor: data, networks and pictures": (
-        "data augment models optim record plots diagrams graphs convolutions floats timeline measurements"
+LAYERS = {
+    "The machine": "errors device place timing trace simgpu",
+    "Data, networks and figures": (
+        "data augment models optim record predict plots diagrams graphs convolutions floats timeline measurements "
+        "roofline tracefile compiling memory planning sharding native"
     ),
-    "Second floor: training": "training recipes distributed",
-    "Third floor: what talks to you": "checks doctor cli",
+    "Training": "training recipes distributed checkpoint cluster",
+    "Checks and commands": "checks standing board doctor cli",
 }
 
 
@@ -28,21 +28,37 @@ class Chapter:
     slug: str
     title: str
     promise: str
-    lecture_minutes: int
     lab_minutes: int
     needs: str
     goals: list[str]
+    lecture_minutes: int = 0  # 0: a lab without a lecture, and so without a deck
     budget: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     ranges: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
+    guide: dict = field(default_factory=dict)  # for docs/teaching.md: drop, why, late, trouble
 
     @property
     def name(self) -> str:
         """Number and slug, the name of the chapter's files in every folder: 01_tensors."""
         return f"{self.number}_{self.slug}"
 
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Those of its notebooks that are executed: kind -> folder, as in KINDS."""
+        return {kind: folder for kind, folder in KINDS.items() if kind != "lecture" or self.lecture_minutes}
+
+    @property
+    def published(self) -> dict[str, str]:
+        """Those of its notebooks that students get: kind -> folder."""
+        return {"lecture": "notebooks", "lab": "labs"} if self.lecture_minutes else {"lab": "labs"}
+
+    @property
+    def minutes(self) -> str:
+        """Those of lecture and lab, for tables: "75 + 45", or "360" where there is only a lab."""
+        return f"{self.lecture_minutes} + {self.lab_minutes}" if self.lecture_minutes else str(self.lab_minutes)
+
 
 def manifest(root: Path = ROOT) -> dict:
-    """course.toml as it stands."""
+    """course.toml as it is."""
     return tomllib.loads((root / "course.toml").read_text())
 
 
@@ -64,5 +80,10 @@ def select(words: list[str], root: Path = ROOT) -> list[Chapter]:
 
 
 def address(root: Path = ROOT) -> str:
-    """Where the course is published: the environment variable TORCHCOURSE_ADDRESS (tests, forks), else course.toml."""
-    return os.environ.get("TORCHCOURSE_ADDRESS") or manifest(root)["repository"]["address"]
+    """Where this repository is published."""
+    return manifest(root)["repository"]["address"]
+
+
+def students(root: Path = ROOT) -> str:
+    """Where the students' tree is published, a repository of its own: `make release` writes the tree."""
+    return manifest(root)["repository"]["students"].rstrip("/").removesuffix(".git")

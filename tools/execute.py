@@ -2,16 +2,20 @@
 
 papermill runs in a thread; the main thread watches the kernel. So the main thread is free to measure memory, to end a
 notebook that hangs, and to take a Ctrl-C.
+
+The kernel is not our child but that of a small process, the watcher, which ends the kernel and everything that it
+started: when we ask it to, and when we are gone, even by `kill -9`.
 """
 
 import logging
+import os
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +27,11 @@ from jupyter_core.utils import ensure_event_loop
 from papermill import execute_notebook
 from papermill.exceptions import PapermillExecutionError
 
+from tools.course import ROOT
+
+WATCHER = ROOT / "src" / "torchcourse" / "distributed" / "watcher.py"
 SAMPLE_EVERY = 0.2  # seconds
+PATIENCE = 30  # seconds that the watcher has to end everything, on a busy machine; then we do what we can
 MIB = 2**20
 
 
@@ -58,8 +66,8 @@ def execute(
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # the report says what went wrong, once
     target.parent.mkdir(parents=True, exist_ok=True)
     run = Execution()
-    with tempfile.TemporaryFile("w+") as log, tempfile.TemporaryDirectory(prefix="kernel-") as sockets:
-        kernel = _Kernel(log, python, sockets)
+    with tempfile.TemporaryFile("w+") as log, tempfile.TemporaryDirectory(prefix="kernel-") as scratch:
+        kernel = _Kernel(log, python, scratch)
 
         def started(cell: dict, cell_index: int) -> None:
             run.cell = cell_index
@@ -78,7 +86,7 @@ def execute(
                     on_cell_executed=lambda **_: on_cell(),
                 )
             except PapermillExecutionError:
-                pass  # the error stands in the executed notebook, under its cell
+                pass  # the error is in the executed notebook, under its cell
             except BaseException as error:
                 run.died = f"{type(error).__name__}: {error}".strip(": ")
             finally:
@@ -94,29 +102,28 @@ def execute(
                 run.cpu_seconds, run.mib = max(run.cpu_seconds, cpu_seconds), max(run.mib, mib)
                 if time.monotonic() - start > timeout and not run.timed_out:
                     run.timed_out = True
-                    kernel.kill()
+                    kernel.end()
         run.seconds = time.monotonic() - start
         log.seek(0)
         run.log = log.read()
     return run
 
 
-@dataclass
 class _Kernel:
-    """The kernel process of one execution and the processes that it started."""
+    """The kernel of one execution, its watcher, and the processes that the kernel started."""
 
-    log: IO[str]
-    python: Sequence[str]
-    sockets: str  # the folder in which a kernel in a sandbox listens
-    process: psutil.Process | None = None
-    children: set[psutil.Process] = field(default_factory=set)
+    def __init__(self, log: IO[str], python: Sequence[str], scratch: str) -> None:
+        self.log, self.python, self.scratch = log, python, scratch
+        self.watcher: psutil.Process | None = None
+        self.children: set[psutil.Process] = set()  # of the watcher: the kernel, and everything below it
+        self.theirs, self.ours = os.pipe()  # the watcher reads what we say, and notices when we are gone
 
     @property
     def manager(self) -> type[AsyncKernelManager]:
-        """A kernel manager for nbclient that starts our interpreter and tells us its process."""
+        """A kernel manager for nbclient that starts our interpreter below a watcher."""
         kernel = self
         spec = get_kernel_dict()
-        spec["argv"][:1] = self.python
+        spec["argv"][:1] = [sys.executable, str(WATCHER), self.scratch, *self.python]
 
         class Manager(AsyncKernelManager):
             # A notebook may name a kernel that exists on its author's machine only, and a "python3" in the user's
@@ -124,14 +131,15 @@ class _Kernel:
             kernel_spec = KernelSpec(**spec)
 
             def __init__(self, **options: object) -> None:
-                if kernel.wrapped:  # a sandbox may have no network: files are sockets that lead into it all the same
-                    options |= {"transport": "ipc", "ip": f"{kernel.sockets}/socket"}
+                options["connection_file"] = f"{kernel.scratch}/connection.json"
+                if kernel.wrapped:  # a sandbox may have no network: files are sockets that lead into it anyway
+                    options |= {"transport": "ipc", "ip": f"{kernel.scratch}/socket"}
                 super().__init__(**options)
 
             async def start_kernel(self, **options: object) -> None:
                 # What a kernel says on its terminal is noise ("running over TCP"), until it crashes: keep it.
-                await super().start_kernel(**options, stdout=kernel.log, stderr=kernel.log)
-                kernel.process = psutil.Process(self.provisioner.pid)
+                await super().start_kernel(**options, stdin=kernel.theirs, stdout=kernel.log, stderr=kernel.log)
+                kernel.watcher = psutil.Process(self.provisioner.pid)
 
         return Manager
 
@@ -142,11 +150,9 @@ class _Kernel:
 
     def tree(self) -> list[psutil.Process]:
         """The kernel and all its living children."""
-        if self.process is None:
-            return []
         with suppress(psutil.NoSuchProcess):
-            self.children.update(self.process.children(recursive=True))
-        return [p for p in (self.process, *self.children) if p.is_running()]
+            self.children.update(self.watcher.children(recursive=True) if self.watcher else ())
+        return [p for p in self.children if p.is_running()]
 
     def sample(self) -> tuple[float, float]:
         """Processor seconds spent so far and MiB held now."""
@@ -158,27 +164,26 @@ class _Kernel:
                 cpu_seconds += sum(process.cpu_times()[:4])  # user, system, and both of children that have ended
         return cpu_seconds, held / MIB
 
-    def kill(self) -> None:
-        """End the kernel and its children at once."""
-        processes = self.tree()
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(processes, timeout=5)
+    def end(self) -> None:
+        """Have the watcher end the kernel and all its children, be it that they have not started yet."""
+        with suppress(OSError):  # it has ended by itself
+            os.write(self.ours, b"\n")
 
     @contextmanager
     def stopped_at_the_end(self, thread: threading.Thread) -> Iterator[None]:
-        """Leave no process behind, whatever happens: a Ctrl-C, or a notebook that forgot its workers.
-
-        A Ctrl-C may come before the kernel exists, hence the loop.
-        """
+        """Leave no process behind, whatever happens: a Ctrl-C, or a notebook that forgot its workers."""
         try:
             yield
         finally:
-            self.kill()
-            while thread.is_alive():
-                thread.join(SAMPLE_EVERY)
-                self.kill()
+            self.end()
+            if thread.ident:
+                thread.join()
+            _, stuck = psutil.wait_procs([self.watcher] if self.watcher else [], timeout=PATIENCE)
+            for process in stuck + self.tree():
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            os.close(self.ours)
+            os.close(self.theirs)
 
 
 def _memory(process: psutil.Process) -> int:
@@ -187,7 +192,7 @@ def _memory(process: psutil.Process) -> int:
     The workers of a DataLoader are forks of the kernel and share most of its pages. Resident size (RSS) counts a
     shared page once in every process, so the sum over processes is far too large. The proportional size (PSS) divides
     it among those that share it, so the sum is right. Only Linux tells it, and it takes its time: it walks through all
-    pages, and whoever wants a new page meanwhile has to wait. So a kernel without children is asked for its RSS.
+    pages, and any process that needs a new page has to wait. So a kernel without children is asked for its RSS.
     """
     try:
         return process.memory_full_info().pss

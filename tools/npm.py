@@ -1,4 +1,8 @@
-"""What comes from npm: fetched once for each package.json, kept in build/npm."""
+"""Packages from npm: fetched once for each package.json and its lock, kept in build/npm.
+
+package-lock.json beside each package.json holds the exact version and the hash of every package. To change a version,
+edit package.json, run `npm install --package-lock-only` in its folder, and commit both files.
+"""
 
 import hashlib
 import os
@@ -10,19 +14,29 @@ from pathlib import Path
 
 from tools.course import ROOT
 
+ADVICE = {  # npm's code for a failure -> what to do about it
+    "EINTEGRITY": "A package is not the one whose hash is in package-lock.json, so nothing was installed. Try another "
+    "network or registry; if it happens again, report it to the authors of the course.",
+    "EUSAGE": "package.json and package-lock.json do not agree: run `npm install --package-lock-only` in their folder.",
+}
+OTHERWISE = "Check the network and npm's own settings, then run this again; later it works without a network."
+
 
 class NpmError(Exception):
     """A sentence for the user: what is missing and what to do."""
 
 
 def fetch(wanted: Path, what: str, build: Path = ROOT / "build") -> Path:
-    """The folder node_modules with what the package.json `wanted` names; npm runs only when it is not there yet.
+    """Return the folder node_modules with what the lock beside the package.json `wanted` names.
 
-    what: its contents in words, for messages. build: where npm's folder is kept. It is made complete elsewhere and then
-        moved, so that a broken download or two builds at once leave nothing half done.
-    Raises NpmError when npm is missing or cannot reach its registry.
+    npm runs only when the folder is not there yet. It installs exactly the lock, checks every hash, runs no script.
+
+    what: the packages in words, for messages. build: where npm's folder is kept. The folder is made complete elsewhere
+        and then moved, so that a broken download or two builds at once leave nothing half done.
+    Raises NpmError when npm is missing, cannot reach its registry, or gets a package that is not the one in the lock.
     """
-    home = build / "npm" / hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
+    files = [wanted, wanted.with_name("package-lock.json")]
+    home = build / "npm" / hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
     if (home / "node_modules").is_dir():
         return home / "node_modules"
     npm = shutil.which("npm")
@@ -33,9 +47,10 @@ def fetch(wanted: Path, what: str, build: Path = ROOT / "build") -> Path:
         )
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent) as work:
-        shutil.copy(wanted, Path(work) / "package.json")
-        command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
-        command += ["--no-update-notifier", "--loglevel=error", "--fetch-retries=1", "--fetch-timeout=60000"]
+        for file in files:
+            shutil.copy(file, work)
+        command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"]
+        command += ["--loglevel=error", "--fetch-retries=1", "--fetch-timeout=60000"]
         print(f"Fetching {what} with npm (once) ...", file=sys.stderr, flush=True)
         try:
             done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=300)
@@ -45,10 +60,7 @@ def fetch(wanted: Path, what: str, build: Path = ROOT / "build") -> Path:
         except subprocess.TimeoutExpired:
             failed, reason = True, "no answer within five minutes"
         if failed:
-            raise NpmError(
-                f"npm could not fetch {what} ({reason}). Check the network and npm's own settings, then run this "
-                "again; later it works without a network."
-            )
+            raise NpmError(f"npm could not fetch {what} ({reason}). {ADVICE.get(reason.split()[-1], OTHERWISE)}")
         if not home.exists():
             os.replace(work, home)
             Path(work).mkdir()  # for the clean-up of the temporary folder

@@ -3,8 +3,6 @@
 Everything that is written here opens without network: no script, font or picture comes from elsewhere.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import io
@@ -13,7 +11,6 @@ import logging
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import nbformat
 from jinja2 import pass_context
@@ -22,8 +19,7 @@ from matplotlib.mathtext import math_to_image
 from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
-if TYPE_CHECKING:
-    from tools.run import Number, Result
+from tools.result import Number, Result
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Pages
@@ -118,8 +114,14 @@ def _number(number: Number) -> str:
     return f"{number.name} {value}{place}: {number.verdict}"
 
 
+def one_line(result: Result) -> str:
+    """A result in one line: the notebook, its verdict, its seconds, and the first thing that went wrong."""
+    why = f": {result.failures[0].splitlines()[0]}" if result.failures else ""
+    return f"{result.chapter} {result.kind}: {result.status}, {result.seconds:.0f} s{why}"
+
+
 def table(results: list[Result]) -> str:
-    """The results as text: a row for each notebook, below it whatever is to be said about it."""
+    """The results as text: a row for each notebook, below it whatever there is to say about it."""
     rows = [("chapter", "notebook", "device", "data", "seconds", "peak MiB", "result")]
     rows += [
         (

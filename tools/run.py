@@ -3,103 +3,63 @@
     python -m tools.run                                   all of it
     python -m tools.run --chapters "01 02"                some chapters
     python -m tools.run --kinds solution                  one kind of notebook
+    python -m tools.run --slurm local                     on the nodes of a cluster, all at the same time
 
 Writes to build/: the executed notebooks, an HTML page of each, report.html and report.json. Ends with status 1 if
-anything failed. What counts as a failure stands in `judge`.
+anything failed. What counts as a failure is in `judge`.
 """
 
 import argparse
-import json
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import as_completed
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.reader import NotJSONError
 from tqdm import tqdm
 
-from tools import course, report
+from tools import arrays, course, report
 from tools.execute import Execution, execute
+from tools.result import CellError, Number, Result
 
-RECORD = "application/vnd.torchcourse.record+json"
-LARGEST = 400_000  # bytes of an executed notebook: GitHub shows it, a diff of it can be read
+RECORD = "application/vnd.torchcourse.record+json"  # see torchcourse.record
+LARGEST = 500_000  # bytes of an executed notebook: GitHub shows it, a diff of it can be read
 FAILS_AT = 3  # times the budget. Between one and three times: passes, and the report says "over budget"
 KILLED_AT = 5  # times the budget: the notebook hangs, or may as well
 KILLED_AFTER = 600  # seconds, where there is no budget
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-BANNER = "DRAWN IMAGES, NOT"  # see torchcourse.data.banner
-OUTCOME = re.compile(r"^\S (\w+): (correct|not attempted|incorrect|error|unknown)\.")  # see torchcourse.checks.show
-
-
-@dataclass
-class Number:
-    """A number that a notebook recorded, or should have recorded, and its range."""
-
-    name: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def verdict(self) -> str:
-        """in range, out of range, missing, or no range."""
-        if self.value is None:
-            return "missing"
-        if self.low is None or self.high is None:
-            return "no range"
-        return "in range" if self.low <= self.value <= self.high else "out of range"  # NaN is out of range
-
-
-@dataclass
-class CellError:
-    """The cell at which a notebook stopped, and why. Texts are free of ANSI colors."""
-
-    number: int  # counted over code cells, from 1
-    id: str
-    source: str
-    name: str
-    message: str
-    traceback: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Result:
-    """One row of the report."""
-
-    chapter: str
-    kind: str  # lecture or solution
-    device: str  # cpu, cuda, mps, ...
-    origin: str = "real"  # of the data: real or drawn
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    mib: float = 0.0
-    kilobytes: float = 0.0
-    budget: dict[str, float] | None = None  # seconds and mib
-    numbers: list[Number] = field(default_factory=list)
-    error: CellError | None = None
-    failures: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    page: str | None = None  # relative to the report
-
-    @property
-    def key(self) -> str:
-        """How budgets and ranges of course.toml are keyed."""
-        return f"{self.device}.{self.origin}"
-
-    @property
-    def status(self) -> str:
-        """failed, over budget, or passed."""
-        if self.failures:
-            return "failed"
-        return "over budget" if any(note.startswith("over budget") for note in self.notes) else "passed"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Reading an executed notebook
+
+
+class NotebookError(Exception):
+    """A file that cannot be used as a notebook. The message is a sentence: which file, what is wrong, what to do."""
+
+
+def read(path: Path) -> NotebookNode:
+    """The notebook in a file. Raises NotebookError if there is none: cut short, empty, edited into something else."""
+    try:
+        notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        nbformat.validate(notebook)
+        return notebook
+    except FileNotFoundError:
+        problem = "does not exist"
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+    except UnicodeDecodeError:
+        problem = "is not a notebook: it is not UTF-8 text"
+    except NotJSONError:
+        problem = "is not a notebook: it is empty, cut short, or something else than JSON"
+    except Exception as error:  # nbformat meets JSON of other shapes with nearly any exception
+        problem = f"is not a notebook ({type(error).__name__}: {str(error).strip().partition(chr(10))[0]})"
+    raise NotebookError(f"{path.parent.name}/{path.name} {problem}. Run `make build`.")
 
 
 def _outputs(notebook: NotebookNode):
@@ -110,12 +70,15 @@ def _outputs(notebook: NotebookNode):
             yield number, cell, output
 
 
+def _told(notebook: NotebookNode, what: str) -> list:
+    """What the notebook's package told the runner, in order: "numbers", "outcomes" or "origin"."""
+    messages = (output.get("data", {}).get(RECORD, {}) for _, _, output in _outputs(notebook))
+    return [message[what] for message in messages if what in message]
+
+
 def recorded(notebook: NotebookNode) -> dict[str, float]:
     """The numbers that the notebook gave to `record`, by name."""
-    numbers = {}
-    for _, _, output in _outputs(notebook):
-        numbers.update(output.get("data", {}).get(RECORD, {}))
-    return numbers
+    return {name: value for numbers in _told(notebook, "numbers") for name, value in numbers.items()}
 
 
 def origin(notebook: NotebookNode) -> str:
@@ -123,14 +86,12 @@ def origin(notebook: NotebookNode) -> str:
 
     The executed notebook itself is asked, not the machine: it knows which sets it loaded. One that loads none is real.
     """
-    texts = (output.get("data", {}).get("text/plain", "") for _, _, output in _outputs(notebook))
-    return "drawn" if any(BANNER in text for text in texts) else "real"
+    return "drawn" if _told(notebook, "origin") else "real"
 
 
 def outcomes(notebook: NotebookNode) -> dict[str, str]:
     """What the checks said, by exercise; the last word counts."""
-    texts = (output.get("data", {}).get("text/plain", "") for _, _, output in _outputs(notebook))
-    return dict(match.groups() for match in map(OUTCOME.match, texts) if match)
+    return {name: outcome for outcomes in _told(notebook, "outcomes") for name, outcome in outcomes.items()}
 
 
 def complaints(notebook: NotebookNode) -> list[str]:
@@ -236,14 +197,16 @@ def run_notebook(
     """Execute a notebook and judge it. The notebook with its outputs is written to `executed`.
 
     budget, ranges, busy: as for `judge`. timeout: seconds; None asks `time_limit`. python: as for `execute`.
-    Raises nothing but KeyboardInterrupt: whatever goes wrong stands in the result.
+    Raises nothing but KeyboardInterrupt: whatever goes wrong is in the result.
     """
     budget, ranges = budget or {}, ranges or {}
     result = Result(chapter, kind, device)
-    if not source.exists():
-        result.failures.append(f"{source.parent.name}/{source.name} does not exist: run `make build`")
-        return result
     executed.unlink(missing_ok=True)
+    try:
+        shown = read(source)
+    except NotebookError as error:
+        result.failures.append(str(error))
+        return result
     timeout = time_limit(budget, device, busy) if timeout is None else timeout
     run = execute(source.resolve(), executed.resolve(), timeout, on_cell, python)
     result.seconds, result.cpu_seconds, result.mib = run.seconds, run.cpu_seconds, run.mib
@@ -262,12 +225,16 @@ def run_notebook(
         result.failures.append(f"stopped at code cell {result.error.number}: {result.error.name}: {message[0]}")
     elif run.died:
         result.failures.append(f"could not be executed: {run.died}")
+    elif result.key == "cpu.real":  # that is where the outputs in our notebooks come from
+        from tools.compare import changed_outputs  # needs nbval, which `make gpu` does without
+
+        result.failures += changed_outputs(notebook, shown)
     result.failures += complaints(notebook)
     if kind == "solution":
         result.failures += [
             f"the check of {name} says: {outcome}"
             for name, outcome in outcomes(notebook).items()
-            if outcome != "correct"
+            if outcome not in ("correct", "not checked")
         ]
     judge(result, budget, ranges, recorded(notebook), busy)
     return result
@@ -295,38 +262,55 @@ def best_device() -> tuple[str, str]:
     return best.type, device.describe(best)
 
 
+def perform(
+    chapter: course.Chapter,
+    kind: str,
+    device: str,
+    out: Path,
+    root: Path = course.ROOT,
+    on_cell: Callable[[], None] = lambda: None,
+    timeout: float | None = None,
+) -> Result:
+    """Execute and judge one notebook of a chapter; what comes of it, and its page, go to a folder of `out`."""
+    source = root / course.KINDS[kind] / f"{chapter.name}.ipynb"
+    executed = out / course.KINDS[kind] / source.name
+    budget, ranges = chapter.budget.get(kind), chapter.ranges.get(kind)
+    result = run_notebook(source, executed, chapter.name, kind, device, budget, ranges, timeout, on_cell=on_cell)
+    if executed.exists():
+        page = report.write_page(executed, f"{chapter.number} {chapter.title} · {kind}")
+        result.page = page.relative_to(out).as_posix()
+    return result
+
+
 def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root: Path = course.ROOT) -> list[Result]:
-    """Execute the notebooks one after the other, with a progress bar, and write the report."""
+    """Execute the notebooks one after the other and write the report.
+
+    Each notebook gets a line when it has ended. In a terminal there is a progress bar below these lines; in a log,
+    which may be read while it grows, a line also says that a notebook has started.
+    """
     device, description = best_device()
-    jobs = [
-        (chapter, kind, root / course.KINDS[kind] / f"{chapter.name}.ipynb") for chapter in chapters for kind in kinds
-    ]
-    cells = [_count_code_cells(source) for _, _, source in jobs]
-    print(f"{len(jobs)} notebooks on {description}")
+    jobs = [(chapter, kind) for chapter in chapters for kind in kinds if kind in chapter.kinds]
+    cells = [_count_code_cells(root / course.KINDS[kind] / f"{chapter.name}.ipynb") for chapter, kind in jobs]
+    print(f"{len(jobs)} notebooks on {description}", flush=True)
     results: list[Result] = []
     interrupted = False
     layout = "{desc:<30} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} cells, {elapsed}"
     look = {"bar_format": layout, "leave": False, "mininterval": 0.2, "dynamic_ncols": True}
     with tqdm(total=sum(cells), disable=None, **look) as bar:  # None: a bar in a terminal, nothing in a log
+
+        def say(line: str) -> None:
+            bar.write(line)  # above the bar, where there is one
+            sys.stdout.flush()
+
         try:
-            for (chapter, kind, source), count in zip(jobs, cells, strict=True):
+            for number, ((chapter, kind), count) in enumerate(zip(jobs, cells, strict=True), start=1):
                 done = bar.n
                 bar.set_description_str(f"{chapter.name} {kind}")
-                executed = out / course.KINDS[kind] / source.name
-                result = run_notebook(
-                    source,
-                    executed,
-                    chapter.name,
-                    kind,
-                    device,
-                    chapter.budget.get(kind),
-                    chapter.ranges.get(kind),
-                    on_cell=bar.update,
-                )
-                if executed.exists():
-                    page = report.write_page(executed, f"{chapter.number} {chapter.title} · {kind}")
-                    result.page = page.relative_to(out).as_posix()
+                if not sys.stdout.isatty():
+                    say(f"[{number}/{len(jobs)}] {chapter.name} {kind} ...")
+                result = perform(chapter, kind, device, out, root, on_cell=bar.update)
                 results.append(result)
+                say(f"[{number}/{len(jobs)}] {report.one_line(result)}")
                 bar.update(done + count - bar.n)  # cells after an error are not executed
         except KeyboardInterrupt:
             interrupted = True
@@ -336,10 +320,63 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
     return results
 
 
-def _count_code_cells(notebook: Path) -> int:
-    if not notebook.exists():
+def run_on_cluster(
+    chapters: list[course.Chapter], kinds: list[str], out: Path, site: arrays.Site, root: Path = course.ROOT
+) -> list[Result]:
+    """The same on the nodes of a cluster: each notebook is a task of a job array, and writes to `out` itself.
+
+    Each notebook gets a line when it has started, and one when it has ended.
+    """
+    jobs = [(chapter, kind) for chapter in chapters for kind in kinds]
+    limits = [time_limit(chapter.budget.get(kind, {}), "cpu") for chapter, kind in jobs]
+    held = [limit["mib"] for chapter, kind in jobs for limit in chapter.budget.get(kind, {}).values()]
+    longest = max(limits, default=0.0)
+    need = arrays.Need(longest, longest, 1000 + int(FAILS_AT * max(held, default=1000)), cores=2)  # as the budgets
+    numbers = {(chapter.name, kind): number for number, (chapter, kind) in enumerate(jobs, start=1)}
+    results: dict[int, Result] = {}
+    devices: dict[str, None] = {}  # in words; a set that keeps its order
+    interrupted = False
+
+    def say(number: int, line: str) -> None:
+        print(f"[{number}/{len(jobs)}] {line}", flush=True)
+
+    def started(which: tuple[course.Chapter, str], node: str) -> None:
+        chapter, kind = which
+        say(numbers[chapter.name, kind], f"{chapter.name} {kind} on {node} ...")
+
+    def work(which: tuple[course.Chapter, str]) -> tuple[Result, str]:
+        device, description = best_device()
+        return perform(*which, device, out, root), description
+
+    print(f"{len(jobs)} notebooks on {site.title}", flush=True)
+    try:
+        with site.open(out) as pool:
+            runs = dict(zip(pool.submit_all(work, jobs, need, started), jobs, strict=True))
+            for run in as_completed(runs):
+                chapter, kind = runs[run]
+                number = numbers[chapter.name, kind]
+                try:
+                    results[number], description = run.result()
+                    devices[description] = None
+                except (Exception, SystemExit) as error:
+                    words = str(error) if isinstance(error, arrays.Lost) else f"{type(error).__name__}: {error}"
+                    results[number] = Result(chapter.name, kind, "cpu", failures=[words])
+                say(number, report.one_line(results[number]))
+    except KeyboardInterrupt:
+        interrupted = True
+    ended = [results[number] for number in sorted(results)]
+    place = ", ".join([*devices, site.title])
+    report.write(ended, out, course.manifest(root)["title"], place, interrupted)
+    if interrupted:
+        raise KeyboardInterrupt
+    return ended
+
+
+def _count_code_cells(path: Path) -> int:
+    try:
+        return sum(cell.cell_type == "code" for cell in read(path).cells)
+    except NotebookError:
         return 0
-    return sum(cell["cell_type"] == "code" for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"])
 
 
 def main(arguments: list[str] | None = None, root: Path = course.ROOT) -> int:
@@ -350,13 +387,21 @@ def main(arguments: list[str] | None = None, root: Path = course.ROOT) -> int:
     )
     parser.add_argument("--kinds", nargs="+", choices=course.KINDS, default=list(course.KINDS))
     parser.add_argument("--out", type=Path, default=root / "build", help="folder to write to (build)")
+    arrays.Site.add_options(parser)
     options = parser.parse_args(arguments)
+    site = arrays.Site.of(options)
     chapters = course.select(" ".join(options.chapters).replace(",", " ").split(), root)
     out = options.out.resolve()
     try:
-        results = run_course(chapters, options.kinds, out, root)
+        if site:
+            results = run_on_cluster(chapters, options.kinds, out, site, root)
+        else:
+            results = run_course(chapters, options.kinds, out, root)
     except KeyboardInterrupt:
-        print("Interrupted. No kernel is left running; what was done stands in the report.", file=sys.stderr)
+        print(
+            f"Interrupted. No {'job' if site else 'kernel'} is left running. The report has what was finished.",
+            file=sys.stderr,
+        )
         return 130
     print(report.table(results))
     print(f"report: {os.path.relpath(out / 'report.html')}")

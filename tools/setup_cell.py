@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Address and hash of the released package: pip refuses any other file. `make release` fills this in.
+PACKAGE = ""
+
 
 class SetupStopped(Exception):
     """Its sentence is all that a reader needs: shown without a traceback."""
@@ -22,11 +25,26 @@ def missing(*packages):
     return [name for name, spec in specs.items() if not (spec and spec.origin)]  # a mere folder has no origin
 
 
+def course_around(folder):
+    """The sources of the copy of the course around a folder: its root has course.toml, and the folder's owner."""
+    for up in (folder, *folder.parents):
+        if (up / "course.toml").is_file():
+            package = up / "src" / "torchcourse" / "__init__.py"
+            ours = package.is_file() and package.stat().st_uid == folder.stat().st_uid
+            return [str(up / "src")] if ours else []
+    return []
+
+
 def install(*packages, options=()):
     command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *packages]
     pip = subprocess.run(command, capture_output=True, text=True)
     if site.ENABLE_USER_SITE and site.getusersitepackages() not in sys.path:
         sys.path.append(site.getusersitepackages())  # pip goes there where it may not write elsewhere
+    if "DO NOT MATCH THE HASHES" in pip.stderr:
+        raise SetupStopped(
+            f"The file at {packages[0].partition('#')[0]} is not the one that this notebook was released with, so "
+            "it was not installed. Download the notebook again from {students}, or ask your instructor."
+        )
     if pip.returncode:
         lines = [line.strip() for line in pip.stderr.splitlines() if line.strip()] or ["nothing"]
         reason = next((line for line in lines if line.startswith(("ERROR", "fatal"))), lines[-1])
@@ -38,10 +56,15 @@ def install(*packages, options=()):
 
 if missing("torch"):
     raise SetupStopped("PyTorch is missing. Run `pip install torch torchvision`, then restart the kernel.")
-if missing("torchcourse"):  # perhaps this notebook lies in a copy of the course
-    sys.path += [str(up / "src") for up in Path.cwd().resolve().parents if (up / "src" / "torchcourse").is_dir()]
 if missing("torchcourse"):
-    source = os.environ.get("TORCHCOURSE_SOURCE", "{source}")
+    sys.path += course_around(Path.cwd().resolve())
+if missing("torchcourse"):
+    source = os.environ.get("TORCHCOURSE_SOURCE", PACKAGE)
+    if not source:
+        raise SetupStopped(
+            "This notebook needs the copy of the course that it came from: only released notebooks install the package "
+            "themselves. Put it back there, or get the released one from {students}."
+        )
     install(source, options=["--no-deps"])
 if needed := missing("matplotlib", "numpy", "safetensors", "cloudpickle", "psutil"):
     install(*needed)

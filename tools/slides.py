@@ -14,7 +14,7 @@ HOW A DECK IS WRITTEN: slides/NN_slug.md
     ## Heading                    every other slide has exactly one; `# Heading` again makes a divider between parts
     ---                           between slides (alone on its line, with empty lines around)
     Notes: 3 min. What to say.    ends every slide, seen in the speaker view. Starts with the minutes (in sum at most
-                                  lecture_minutes of course.toml) and says which mistake to expect
+                                  lecture_minutes of course.toml) and names a common mistake
     . . .                         what follows appears at the next key press. A question slide has its answer after this
 
     ## Heading {.question}        heading classes: question (a question before its answer), big (one sentence, large),
@@ -46,7 +46,7 @@ HOW A DECK IS WRITTEN: slides/NN_slug.md
     ```bash and ```text           shown only
 
 12 to 25 slides, one idea a slide. A slide must not overflow 1280 x 720: `--check` says which one does, and by how much.
-Alt text says in four words or more what is to be seen, not what the caption says already.
+Alt text says in four words or more what the picture shows, not what the caption says already.
 """
 
 import argparse
@@ -65,10 +65,10 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from tools import course, npm
+from tools import course, npm, slides_browser, slides_code
 from tools.course import ROOT, Chapter
+from tools.slides_theme import THEME, SlidesError
 
-THEME = Path(__file__).resolve().parent / "slides_theme"
 SLIDES = ROOT / "slides"
 LANGUAGES = ("python", "bash", "text", "output")
 CLASSES = ("question", "big", "dense")
@@ -76,10 +76,6 @@ BOXES = {"trap": "Trap", "note": "Note", "answer": "Answer"}
 FEWEST, MOST = 12, 25
 # On the foot of the title slide. reveal.js shows all of its keys at `?`.
 KEYS = {"f": "full screen", "s": "speaker view", "o": "overview", "ctrl shift f": "search", "?": "all keys"}
-
-
-class SlidesError(Exception):
-    """A sentence for the author or the user: what is wrong and what to do."""
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -144,7 +140,7 @@ class Deck:
 
 
 def outside_fences(lines: Sequence[str]) -> list[bool]:
-    """For each line: does it stand outside fenced code (the fences themselves count as inside)?"""
+    """For each line: is it outside fenced code (the fences themselves count as inside)?"""
     outside, fence = [], None
     for line in lines:
         mark = re.match(r"\s*(`{3,})", line)
@@ -221,7 +217,7 @@ def fence_options(deck: Deck, slide: int, info: str) -> tuple[str, dict[str, str
 
 
 def python_blocks(deck: Deck, slide: Slide) -> list[Code]:
-    """The Python blocks of a slide, each with the output block that stands directly below it."""
+    """The Python blocks of a slide, each with the output block directly below it."""
     blocks: list[Code] = []
     before = None  # what the last fence was; any other text in between resets it
     lines, i = slide.body, 0
@@ -243,7 +239,7 @@ def python_blocks(deck: Deck, slide: Slide) -> list[Code]:
             blocks.append(Code(text, slide.number, options.get("raises")))
         elif language == "output":
             if before != "python":
-                raise deck.error(slide.number, "an ```output block must stand directly below its ```python block.")
+                raise deck.error(slide.number, "an ```output block must be directly below its ```python block.")
             blocks[-1].output = text
         elif language == "text" and before == "python":
             raise deck.error(slide.number, "a ```text block below ```python is not compared: write ```output.")
@@ -326,7 +322,7 @@ class Renderer:
         """The chapters of the course with their minutes, as one line of HTML."""
         items = (
             f"<li><b>{chapter.number}</b> <span>{html.escape(chapter.title)}</span> "
-            f"<span>{chapter.lecture_minutes} + {chapter.lab_minutes} min</span></li>"
+            f"<span>{chapter.minutes} min</span></li>"
             for chapter in course.chapters()
         )
         columns = 1 if len(course.chapters()) <= 7 else 2
@@ -567,8 +563,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         pages = build(arguments.chapters, arguments.out)
         problems = check(arguments.chapters, pages) if arguments.check else []
         if arguments.look:
-            from tools import slides_browser
-
             slides_browser.take_pictures(pages, arguments.look)
     except SlidesError as error:
         print(error, file=sys.stderr)
@@ -582,8 +576,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def check(names: Sequence[str], pages: Sequence[Path]) -> list[str]:
     """Everything that the tests look at, as sentences: an empty list means that all is well."""
-    from tools import slides_browser, slides_code
-
     found = []
     for deck in find_decks(names):
         found += outline_problems(deck) + slides_code.problems(deck)

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.slides import THEME, SlidesError
+from tools.slides_theme import THEME, SlidesError
 
 # Started as root (containers, CI) Chromium needs --no-sandbox; the others keep it from calling home.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 ARGUMENTS += ["--disable-component-update", "--disable-sync", "--hide-scrollbars"]
+
+PATIENCE = 150_000  # milliseconds that the browser has for one thing: the machine may be busy
 
 # Runs in the page, for one slide.
 MEASURE = (THEME / "measure.js").read_text(encoding="utf-8")
@@ -46,6 +48,7 @@ def browser() -> Iterator:
 def open_deck(chromium, page: Path, complaints: list[str]) -> Iterator:
     """A tab (Playwright's Page) with the deck; requests to the outside and errors are added to `complaints`."""
     context = chromium.new_context(viewport={"width": 1280, "height": 720})
+    context.set_default_timeout(PATIENCE)
     outside = re.compile(r"(?!file:|data:|about:|blob:)")
     context.on("request", lambda r: complaints.append(f"it fetches {r.url}") if outside.match(r.url) else None)
     context.on("requestfailed", lambda r: complaints.append(f"it cannot load {r.url[:80]}"))

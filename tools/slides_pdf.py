@@ -20,7 +20,8 @@ from pypdf import PdfWriter
 
 from tools import course, slides, slides_browser
 from tools.course import ROOT
-from tools.slides import THEME, Deck, Renderer, SlidesError
+from tools.slides import Deck, Renderer
+from tools.slides_theme import THEME, SlidesError
 
 FIT_NOTES = (THEME / "fit_notes.js").read_text(encoding="utf-8")
 # Kind of PDF, which is a class in sheets.css -> size of its page.
@@ -41,7 +42,7 @@ def build_sheets(deck: Deck, packages: Path) -> str:
 
 
 def sheet(renderer: Renderer, deck: Deck, number: int) -> str:
-    """One slide with what the handout adds: where in the lecture it stands, and its notes."""
+    """One slide with what the handout adds: its place in the lecture, and its notes."""
     slide, lecture = deck.slides[number - 1], deck.chapter.lecture_minutes
     begin, share = 100 * deck.begin(slide) / lecture, 100 * (slide.minutes or 0) / lecture
     words = (course.manifest()["title"], f"{deck.number} {deck.chapter.title} · {lecture} min lecture")

@@ -29,7 +29,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from tools.course import ROOT
 
 FOLDER = ROOT / "build" / "wheelhouse"
-AT_A_SCREEN = {"jupyterlab", "ipywidgets", "nbval"}  # of the course's requirements: not needed to run it headless
+AT_A_SCREEN = {"jupyterlab", "ipywidgets", "nbval"}  # of the extra `lab`: not needed to run the course headless
 ON_TOP = ("pytest>=8.2",)  # for the tests; the notebooks' runner needs nothing that the course does not
 # What a machine with PyTorch and torchvision has; versions are not known.
 BESIDE_TORCH = """torch torchvision numpy pillow filelock fsspec jinja2 markupsafe mpmath networkx setuptools sympy
@@ -100,7 +100,8 @@ def frozen(text: str) -> dict[str, str]:
 def wanted(root: Path = ROOT) -> list[Requirement]:
     """What running the course needs, from pyproject.toml."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    every = [Requirement(line) for line in (*project["dependencies"], *ON_TOP)]
+    lines = (*project["dependencies"], *project["optional-dependencies"]["lab"], *ON_TOP)
+    every = [Requirement(line) for line in lines]
     return [one for one in every if one.name not in AT_A_SCREEN | {"torch", "torchvision"}]
 
 
@@ -197,7 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--platform", default=Target.platform, help="its platform, as wheels name it (%(default)s)")
     parser.add_argument("--have", type=Path, help="file with the output of its `pip freeze`")
     parser.add_argument("--packages", nargs="+", help="collect these instead of what the course needs")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="made anew (build/wheelhouse)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="rebuilt from scratch (build/wheelhouse)")
     options = parser.parse_args(arguments)
     about = {"python": options.python, "platform": options.platform}
     target = Target(**about, have=frozen(options.have.read_text())) if options.have else Target(**about)

@@ -1,16 +1,22 @@
 """One epoch of training on a given network, by each library as its own documentation does it.
 
 Same network, batch size, optimizer (Adadelta, learning rate 1: the official example's), float32 and threads for all.
-Progress bars, logs and checkpoints are off everywhere, which is to the advantage of the libraries that have them.
+Progress bars, logs and checkpoints are off everywhere, in favor of the libraries that have them.
 The network notes when each training step begins; so what a library does before the first step and after the last one
 does not count.
 
-Runs inside a worker process (tools.bench.worker): each library is imported in a process of its own.
+`python -m tools.bench.contestants NAME TASK` runs one of them and prints its version and images per second as JSON;
+`libraries` starts such a process for each row.
 """
 
+import contextlib
+import importlib.metadata
+import json
+import sys
 import time
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import torch
@@ -18,8 +24,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tools.bench.persample import dataset
-from tools.bench.throughput import mlp
+from tools.bench.official import dataset
+from tools.bench.training import mlp
 from torchcourse import data, models, training
 
 MOMENTS: list[float] = []  # when each training step began
@@ -210,3 +216,19 @@ def run(name: str, task: Task) -> float:
     if len(steps) < 2:
         raise RuntimeError(f"{len(MOMENTS)} training steps are too few to time: ask for more images")
     return (len(steps) - 1) * task.batch / (steps[-1] - steps[0])
+
+
+def main(name: str, orders: dict) -> dict:
+    """Warm up briefly, then train as often as asked: {"version": ..., "images_per_s": [...]}."""
+    repeats = orders.pop("repeats")
+    task = Task(**orders)
+    version = importlib.metadata.version({"ours": "torchcourse", "loop": "torch"}.get(name, name))
+    warnings.simplefilter("ignore")
+    run(name, replace(task, images=min(task.images, 12 * task.batch)))
+    return {"version": version, "images_per_s": [run(name, task) for _ in range(repeats)]}
+
+
+if __name__ == "__main__":
+    with contextlib.redirect_stdout(sys.stderr):  # whatever a library prints
+        found = main(sys.argv[1], json.loads(sys.argv[2]))
+    print(json.dumps(found))

@@ -4,12 +4,10 @@
      "network": "CifarNet (32, 64, 128)", "parameters": 289000, "gradient_mib": 1.1,
      "worlds": [{"processes": 2, "backend": "gloo", "shared": false,    shared: several processes on one GPU
                  "start_s": 4.1,                      from the launch until rank 0 has made its first step
-                 "foreign": 0.02, "disturbed": false,
                  "rows": [{"way": "plain", "processes": 1, "threads": 1, "batch": 64,
                            "images_per_s": {"median", "low", "high"}, "step_ms": 21.5, "repeats": 5}, ...]}, ...]}
 
-`batch` is that of one process; `images_per_s` counts those of all processes; `threads` are those of each. `foreign` is
-the share of the processor that other programs used meanwhile. The ways:
+`batch` is that of one process; `images_per_s` counts those of all processes; `threads` are those of each. The ways:
 
     plain         the ordinary loop. With "processes": 1 the others of the world wait meanwhile; with "processes": N
                   each works for itself: what the machine gives when nothing is exchanged
@@ -17,9 +15,8 @@ the share of the processor that other programs used meanwhile. The ways:
     per tensor    by hand: after backward, one all-reduce for each parameter
     flat          by hand: after backward, all gradients in one all-reduce
 
-On a CPU there is one more plain row, all threads in one process: the fair rival of two processes. All rows of a world
-take turns in the same processes. A world that failed has "error", a sentence, instead of "start_s" and "rows"; one that
-the time did not suffice for is missing.
+On a CPU there is one more plain row, all threads in one process: the fair comparison for two processes. All rows of a
+world take turns in the same processes. A world that failed has "error", a sentence, instead of "start_s" and "rows".
 
 Worlds: on a CPU two processes with gloo, one thread each; with several GPUs one process for each, nccl; with one GPU
 one process with nccl, and two that share it with gloo.
@@ -28,29 +25,26 @@ one process with nccl, and two that share it with gloo.
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from tools.bench.journal import Journal
-from tools.bench.precision import Load, batch_of
-from tools.bench.quiet import LIMIT, foreign, last_words, median_range, read, short
-from tools.bench.throughput import train_step
-from tools.course import ROOT
+from tools.bench.rows import Rows, last_words
+from tools.bench.speed import short, spread
+from tools.bench.training import Load, Say, train_step
 from torchcourse import device as devices
+from torchcourse.distributed import loopback
 
-Say = Callable[[str], None]
-PATIENCE = 240  # seconds for one world; a rank that waits for one that died would wait for ever
+PATIENCE = 240  # seconds for one world; a rank that waits for one that died would wait forever
 
 
 @dataclass(frozen=True)
@@ -93,7 +87,7 @@ def worlds(kind: str, devices: int, threads: int) -> list[World]:
     ]
 
 
-def rows(world: World, batches: list[int]) -> list[Row]:
+def rows_of(world: World, batches: list[int]) -> list[Row]:
     """What takes turns in a world."""
     found = []
     for batch in batches:
@@ -113,31 +107,30 @@ def load_for(kind: str, quick: bool) -> tuple[Load, list[int]]:
     return (Load((32, 64, 128), 2, 64), [64, 256]) if kind == "cpu" else (Load((64, 256, 256), 1, 512), [64, 512])
 
 
-def measure(quick: bool = False, say: Say = print, journal: Journal | None = None) -> dict[str, Any]:
-    """Every world in turn. Each is a launch of its own, kept in the journal when it is done."""
-    device, journal = devices.best(), journal or Journal()
+def measure(rows: Rows, quick: bool = False, say: Say = print) -> dict[str, Any]:
+    """Every world in turn. Each is a launch of its own, and a row."""
+    device = devices.best()
     count = 1 if device.type == "cpu" else torch.accelerator.device_count()
-    threads = torch.get_num_threads() if device.type == "cpu" else len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = torch.get_num_threads() if device.type == "cpu" else cores
     found = []
     for world in worlds(device.type, count, threads):
         name = f"{world.processes} × {world.backend}{', shared' if world.shared else ''}"
-        say(f"ddp: {name} begins")
-        result = journal.once(name, lambda world=world: launch(world, quick))
-        if result:
-            found.append({"processes": world.processes, "backend": world.backend, "shared": world.shared} | result)
-            say(f"ddp: {name}: " + (result.get("error") or f"first step after {result['start_s']:.1f} s"))
-        for row in (result or {}).get("rows", []):
+        result = rows(name, "float32", launch, world, quick, rows.patience(PATIENCE))
+        found.append({"processes": world.processes, "backend": world.backend, "shared": world.shared} | result)
+        say(f"ddp: {name}: " + (result.get("error") or f"first step after {result['start_s']:.1f} s"))
+        for row in result.get("rows", []):
             what = f"{row['way']}, {row['processes']} × batch {row['batch']}, {row['threads']} threads"
             say(f"ddp: {name}: {what}: {row['images_per_s']['median']:,.0f} images/s")
-    model = load_for(device.type, quick)[0].network()
-    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    load, _ = load_for(device.type, quick)
+    parameters = list(load.network().parameters())
     return {
         "device": devices.describe(device),
         "devices": count,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "network": f"CifarNet {load_for(device.type, quick)[0].widths}",
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "gradient_mib": short(sum(4 * parameter.numel() for parameter in learned) / 2**20),
+        "cores": cores,
+        "network": f"CifarNet {load.widths}",
+        "parameters": sum(p.numel() for p in parameters),
+        "gradient_mib": short(sum(4 * p.numel() for p in parameters if p.requires_grad) / 2**20),
         "worlds": found,
     }
 
@@ -148,60 +141,37 @@ def measure(quick: bool = False, say: Say = print, journal: Journal | None = Non
 
 def launch(world: World, quick: bool, patience: float = PATIENCE) -> dict[str, Any]:
     """What rank 0 measured, or {"error": sentence}. Leaves no process behind."""
-    begin, before = time.time(), read()
-    with tempfile.TemporaryDirectory() as folder:
-        orders = Path(folder, "orders.json")
-        orders.write_text(json.dumps(asdict(world) | {"quick": quick, "begin": begin}))
-        environment = {"OMP_NUM_THREADS": str(world.threads)}
-        if world.backend == "gloo" and sys.platform == "linux":
-            # All processes are on this machine: let them not look for one another by way of its name and a network.
-            environment["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
-        processes, logs = [], []
-        try:
-            for rank in range(world.processes):
-                logs.append(Path(folder, f"{rank}.log"))
-                with logs[-1].open("w") as log:
-                    command = [sys.executable, "-m", "tools.bench.ddp", str(orders), str(rank)]
-                    processes.append(
-                        subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=os.environ | environment)
-                    )
-            failed = wait(processes, patience)
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-        if failed is None:
-            return {"error": f"The processes were not done after {patience:.0f} s."}
-        if failed >= 0:
-            return {"error": f"Rank {failed} failed: {last_words(logs[failed].read_text())}"}
-        others = foreign(before, read())
-        result = json.loads(Path(folder, "result.json").read_text())
-        return result | {"foreign": short(others), "disturbed": others > LIMIT}
-
-
-def wait(processes: list[subprocess.Popen], patience: float) -> int | None:
-    """-1 when all ended well, the number of the first that did not, or None when the time was over."""
+    variables = {"OMP_NUM_THREADS": str(world.threads)}
+    if world.backend == "gloo":
+        variables["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME") or loopback()
     end = time.monotonic() + patience
-    while time.monotonic() < end:
-        states = [process.poll() for process in processes]
-        if any(states):
-            return next(rank for rank, state in enumerate(states) if state)
-        if all(state == 0 for state in states):
-            return -1
-        time.sleep(0.05)
-    return None
+    with tempfile.TemporaryDirectory() as folder:
+        with mock.patch.dict(os.environ, variables):
+            ranks = mp.start_processes(
+                work, (world, quick, time.time(), folder), world.processes, join=False, start_method="spawn"
+            )
+        try:
+            while not ranks.join(timeout=max(0.0, end - time.monotonic()), grace_period=5):
+                if time.monotonic() >= end:
+                    return {"error": f"The processes were not done after {patience:.0f} s."}
+        except mp.ProcessRaisedException as problem:
+            return {"error": f"Rank {problem.error_index} failed: {last_words(problem.msg)}"}
+        except mp.ProcessExitedException as problem:
+            return {"error": f"Rank {problem.error_index} ended with exit status {problem.exit_code}."}
+        finally:
+            for process in ranks.processes:
+                process.kill()
+                process.join()
+        return json.loads(Path(folder, "result.json").read_text())
 
 
-def work(orders: Path, rank: int) -> None:
+def work(rank: int, world: World, quick: bool, begin: float, folder: str) -> None:
     """What each process does: all rows in turns; rank 0 writes down what came out."""
-    content = json.loads(orders.read_text())
-    quick, begin = content.pop("quick"), content.pop("begin")
-    world = World(**content)
     device = world.place(rank)
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
     torch.set_num_threads(world.threads)
-    store = dist.FileStore(str(orders.with_name("store")), world.processes)
+    store = dist.FileStore(f"{folder}/store", world.processes)
     options = {"device_id": device} if world.backend == "nccl" else {}
     dist.init_process_group(world.backend, store=store, rank=rank, world_size=world.processes, **options)
     try:
@@ -210,7 +180,7 @@ def work(orders: Path, rank: int) -> None:
         repeats, least = (1, 0.001) if quick else (5, 0.5)
         contestants: dict[Row, Contestant | None] = {}
         started = 0.0
-        for row in rows(world, batches):
+        for row in rows_of(world, batches):
             if rank < row.processes:
                 contestants[row] = Contestant(row, load, device, alone if row.processes == 1 else None)
             else:
@@ -218,27 +188,25 @@ def work(orders: Path, rank: int) -> None:
             if rank == 0 and not started:
                 contestants[row].steps(1)
                 started = time.time() - begin
-        talk = device if world.backend == "nccl" else torch.device("cpu")  # where messages between ranks lie
+        talk = device if world.backend == "nccl" else torch.device("cpu")  # where messages between ranks are
         calls = {row: share(count(one, least) if one else 1, talk) for row, one in contestants.items()}
         speeds: dict[Row, list[float]] = {row: [] for row in contestants}
         for _ in range(repeats):
             for row, one in contestants.items():
                 dist.barrier()
-                seconds = one.steps(calls[row]) if one else 0.0
-                seconds = slowest(seconds, talk)
+                seconds = slowest(one.steps(calls[row]) if one else 0.0, talk)
                 speeds[row].append(row.processes * row.batch * calls[row] / seconds)
         if rank == 0:
             table = [
                 asdict(row)
                 | {
-                    "images_per_s": median_range(some),
+                    "images_per_s": spread(some),
                     "step_ms": short(1e3 * row.processes * row.batch / statistics.median(some)),
                     "repeats": repeats,
                 }
                 for row, some in speeds.items()
             ]
-            result = {"start_s": short(started), "rows": table}
-            orders.with_name("result.json").write_text(json.dumps(result))
+            Path(folder, "result.json").write_text(json.dumps({"start_s": short(started), "rows": table}))
         dist.barrier()
     finally:
         dist.destroy_process_group()
@@ -251,7 +219,7 @@ class Contestant:
         torch.manual_seed(0)
         self.row, self.device, self.group = row, device, group
         self.model: nn.Module = load.network().to(device)
-        self.images, self.labels = batch_of(load, device, row.batch)
+        self.images, self.labels = load.images(device, row.batch)
         self.images = self.images.to(memory_format=torch.channels_last)
         self.threads = torch.get_num_threads()
         if row.way == "ddp":
@@ -296,13 +264,13 @@ def all_at_once(gradients: list[Tensor]) -> None:
 
 
 def count(one: Contestant, least: float) -> int:
-    """How many steps take about `least` seconds, after some that warm up."""
+    """How many steps take about `least` seconds, after a few to warm up."""
     one.steps(3)
     return max(1, round(least / (one.steps(3) / 3)))
 
 
 def share(number: int, device: torch.device) -> int:
-    """Rank 0's number, told to all. Everybody has to make equally many steps, or the last ones wait for ever."""
+    """Rank 0's number, sent to all ranks: all have to make the same number of steps, or the last ones hang."""
     told = torch.tensor([number], device=device)
     dist.broadcast(told, 0)
     return int(told.item())
@@ -316,10 +284,6 @@ def slowest(seconds: float, device: torch.device) -> float:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what it was told."""
+    """Wait until the device has finished its work."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
-
-
-if __name__ == "__main__":
-    work(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,7 +1,7 @@
 """The libraries to compare with, in a virtual environment of their own: build/bench-venv.
 
-The course does not need them, and they bring a hundred packages. The environment sees everything that is installed for
-the course (PyTorch is not downloaded again); what it needs on top is the extra `bench` of pyproject.toml.
+The course does not need them, and they bring a hundred packages. The environment also sees everything installed for the
+course (PyTorch is not downloaded again); the rest is the extra `bench` of pyproject.toml.
 """
 
 import os
@@ -41,7 +41,7 @@ def install(folder: Path = FOLDER) -> None:
     pip = [str(python(folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     print(f"Installing the libraries to compare with into {folder}: a few minutes the first time.", flush=True)
     if subprocess.run([*pip, *requirements()]).returncode:
-        raise CourseError("pip could not install the libraries to compare with; its message stands above.")
+        raise CourseError("pip could not install the libraries to compare with; see its message above.")
 
 
 def interpreter(folder: Path = FOLDER) -> str:

@@ -1,4 +1,4 @@
-"""Images per second on identical networks: the course, the plain loop, and libraries, taking turns.
+"""Images per second on identical networks: the course, the plain loop, and libraries, on the CPU.
 
     {"threads": 2,
      "versions": {"lightning": "2.6.6", ...},
@@ -6,46 +6,43 @@
                               "rows": [{"name": "ours", "batch": 64, "workers": 0, "dtype": "float32",
                                         "images_per_s": {"median": ..., "low": ..., "high": ...},
                                         "gflops": ...,      mflop times the median
-                                        "repeats": 5, "rejected": 0, "foreign": 0.02, "disturbed": false}, ...]},
+                                        "repeats": 5}, ...]},
                   "mlp": ..., "tutorial": ...}}
 
-A row that failed has "error", a sentence, instead of numbers. `foreign` is the largest share of the processor that
-other programs used during a repeat that counts; "disturbed": too few repeats were quiet.
+A row that failed has "error", a sentence, instead of numbers. Each row runs in a process of its own, so that no library
+changes the settings of another.
 """
 
-from collections.abc import Callable
+import json
+import os
+import subprocess
 from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from tools.bench import environment
 from tools.bench.contestants import CONTESTANTS, NETWORKS, Task, image_set
-from tools.bench.quiet import median_range, short, take_turns
-from tools.bench.runs import images
-from tools.bench.throughput import train_step
-from tools.bench.worker import Worker
+from tools.bench.rows import Rows, last_words
+from tools.bench.speed import short, spread
+from tools.bench.training import Say, mflop, real_images
+from tools.course import ROOT
 from torchcourse import device, models
 
-Say = Callable[[str], None]
+REPEATS = 5
+PATIENCE = 600  # seconds for one row; then the library hangs
 Row = tuple[str, Task]  # who, what
 
 
 def plan(quick: bool = False) -> dict[str, list[Row]]:
     """What is measured: network -> rows. The number of images makes a repeat take a few seconds."""
+    if quick:
+        return {"mlp": [(name, Task("mlp", 16, 160)) for name in ("ours", "loop")]}
     steps = 100
-    example = Task("example", 64, 64 * steps)
-    libraries = [(name, example) for name in CONTESTANTS if name not in ("ours", "loop")]
-    mlp, tutorial = Task("mlp", 64, 40_000), Task("tutorial", 512, 40_000)
-    fast = str(device.fast_dtype("cpu")).removeprefix("torch.")
+    example, mlp, tutorial = Task("example", 64, 64 * steps), Task("mlp", 64, 40_000), Task("tutorial", 512, 40_000)
+    large = replace(example, batch=256, images=256 * steps // 2)
     rows = {
-        "example": [
-            ("ours", example),
-            ("ours", replace(example, batch=256, images=256 * steps // 2)),
-            ("loop", example),
-            *libraries,
-        ],
+        "example": [("ours", example), ("ours", large), *((name, example) for name in CONTESTANTS if name != "ours")],
         "mlp": [
             (name, replace(mlp, batch=batch, workers=workers))
             for batch in (64, 512)
@@ -53,94 +50,52 @@ def plan(quick: bool = False) -> dict[str, list[Row]]:
         ],
         "tutorial": [("ours", tutorial), *(("loop", replace(tutorial, workers=workers)) for workers in (0, 1, 2, 4))],
     }
+    fast = str(device.fast_dtype("cpu")).removeprefix("torch.")
     if fast != "float32":  # where a shorter format pays, as a row of its own
-        for name, some in rows.items():
-            rows[name] = some + [(who, replace(task, dtype=fast)) for who, task in some if who == "ours"]
-    if quick:
-        rows = {"mlp": [(name, Task("mlp", 16, 160)) for name in ("ours", "loop")]}
+        for some in rows.values():
+            some += [(who, replace(task, dtype=fast)) for who, task in some if who == "ours"]
     return rows
 
 
-def measure(quick: bool = False, say: Say = print) -> dict[str, Any]:
-    """All rows of all networks. Libraries that do not work here are named and left out."""
-    rows, threads = plan(quick), torch.get_num_threads()
-    for name in {NETWORKS[network][0] for network in rows}:
-        images(name, "train", quick)  # complains here where the real data are missing
-    repeats, extra = (1, 0) if quick else (5, 5)
-    if not quick and not environment.python().exists():
-        say(f"libraries: {environment.ADVICE}")
-    names = [name for name in CONTESTANTS if any(name == who for some in rows.values() for who, _ in some)]
-    workers, errors = start(names, threads, say)
-    try:
-        networks = {}
-        for network, some in rows.items():
-            say(f"libraries: network {network!r}, {len(some)} rows taking turns")
-            networks[network] = {
-                "mflop": short(flop(network) / 1e6),
-                "rows": compare(some, workers, errors, repeats, extra, say),
-            }
-            for row in networks[network]["rows"]:
-                if "images_per_s" in row:
-                    row["gflops"] = short(row["images_per_s"]["median"] * networks[network]["mflop"] / 1e3)
-        versions = {name: worker.version for name, worker in workers.items() if name not in ("ours", "loop")}
-        return {"threads": threads, "versions": versions, "networks": networks}
-    finally:
-        for worker in workers.values():
-            worker.close()
-
-
-def start(names: list[str], threads: int, say: Say) -> tuple[dict[str, Worker], dict[str, str]]:
-    """A process for each library, and a sentence for each that does not start."""
-    workers, errors = {}, {}
-    for name in names:
-        try:
-            workers[name] = Worker(name, environment.interpreter(), threads)
-        except RuntimeError as error:
-            missing = "PackageNotFoundError" in str(error) or "ModuleNotFoundError" in str(error)
-            errors[name] = environment.ADVICE if missing else str(error)
-            say(f"libraries: {name} is left out. {errors[name]}")
-    return workers, errors
-
-
-def compare(
-    rows: list[Row], workers: dict[str, Worker], errors: dict[str, str], repeats: int, extra: int, say: Say
-) -> list[dict[str, Any]]:
-    """One dict for each row, in order, measured in turns after a short warm-up of each."""
-    contestants = {}
-    for who, task in rows:
-        if who in workers:
-            warm = replace(task, images=min(task.images, 12 * task.batch))
-            try:
-                workers[who].train(warm)
-            except RuntimeError as error:
-                say(f"libraries: {label(who, task)} failed. {error}")
-                errors[label(who, task)] = str(error)
+def measure(rows: Rows, quick: bool = False, say: Say = print) -> dict[str, Any]:
+    """All rows of all networks. Libraries that don't work here are named and left out."""
+    networks, versions = {}, {}
+    for network, some in plan(quick).items():
+        name, make = NETWORKS[network]
+        real_images(name, "train", quick)  # complains here where the real data are missing
+        pixels, labels = image_set(network, 32)[0:32]
+        cost = mflop(make(), models.Normalize(name)(pixels), labels)
+        networks[network] = {"mflop": cost, "rows": []}
+        for who, task in some:
+            label = f"{who}, {network}, batch {task.batch}, {task.workers} workers"
+            patience = rows.patience(PATIENCE)
+            found = rows(label, task.dtype, train, who, task, 1 if quick else REPEATS, patience)
+            row = {"name": who} | {key: asdict(task)[key] for key in ("batch", "workers", "dtype")}
+            if "error" in found:
+                say(f"libraries: {label}: {found['error']}")
+                networks[network]["rows"].append(row | found)
                 continue
-            contestants[label(who, task)] = lambda who=who, task=task: workers[who].train(task)
-    turns = take_turns(contestants, repeats, extra, say=lambda line: say(f"libraries: {line}"))
-    done = []
-    for who, task in rows:
-        row = {"name": who} | {key: asdict(task)[key] for key in ("batch", "workers", "dtype")}
-        turn = turns.get(label(who, task))
-        if turn and (results := turn.results(repeats)):
-            done.append(row | {"images_per_s": median_range(results)} | turn.summary(repeats))
-        else:
-            done.append(row | {"error": turn.error if turn else errors.get(label(who, task), errors.get(who))})
-    return done
+            speed = spread(found["images_per_s"])
+            say(f"libraries: {label}: {speed['median']:,.0f} images/s")
+            row |= {"images_per_s": speed, "gflops": short(speed["median"] * cost / 1e3)}
+            networks[network]["rows"].append(row | {"repeats": len(found["images_per_s"])})
+            if who not in ("ours", "loop"):
+                versions[who] = found["version"]
+    return {"threads": torch.get_num_threads(), "versions": versions, "networks": networks}
 
 
-def label(who: str, task: Task) -> str:
-    """A row's name in progress lines."""
-    workers = f", {task.workers} workers" if task.workers else ""
-    return f"{who}, batch {task.batch}{workers}{'' if task.dtype == 'float32' else f', {task.dtype}'}"
-
-
-def flop(network: str, batch: int = 32) -> float:
-    """Floating-point operations of a training step for one image: forward and backward, counted by PyTorch."""
-    name, make = NETWORKS[network]
-    model = make()
-    optimizer = torch.optim.SGD(model.parameters())
-    pixels, labels = image_set(network, batch)[0:batch]
-    with FlopCounterMode(display=False) as counted:
-        train_step(model, optimizer, models.Normalize(name)(pixels), labels)
-    return counted.get_total_flops() / batch
+def train(who: str, task: Task, repeats: int, patience: float = PATIENCE) -> dict[str, Any]:
+    """What `contestants` measures in a process of its own: version and images per second, or {"error": sentence}."""
+    orders = json.dumps(asdict(task) | {"repeats": repeats})
+    # All of them on the CPU: some libraries take a GPU wherever they see one.
+    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    variables = os.environ | threads | {"KERAS_BACKEND": "torch", "CUDA_VISIBLE_DEVICES": ""}
+    command = [environment.interpreter(), "-m", "tools.bench.contestants", who, orders]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience, cwd=ROOT, env=variables)
+    except subprocess.TimeoutExpired:
+        return {"error": f"It took more than {patience:.0f} s."}
+    if done.returncode == 0:
+        return json.loads(done.stdout.splitlines()[-1])
+    error = last_words(done.stderr)
+    return {"error": environment.ADVICE if "PackageNotFoundError" in error else error}

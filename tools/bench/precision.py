@@ -1,6 +1,6 @@
 """What fewer bits bring: matrix products and training in fp32, TF32, fp16 and bf16; channels_last; torch.compile.
 
-Everything runs on `device.best()`, warm and synchronized, with the data on the device already. Topic "precision":
+Everything runs on `device.best()`, with the data on the device already. Topic "precision":
 
     {"device": "cuda (NVIDIA H100 80GB HBM3)",
      "modes": ["fp32", "tf32", "fp16", "bf16"],        those that were measured here, in this order
@@ -12,15 +12,15 @@ Everything runs on `device.best()`, warm and synchronized, with the data on the 
      "training": {"network": "CifarNet (64, 256, 256)", "batch": 512, "parameters": 1900000, "mflop": 1600.0,
                   "rows": [{"mode": "bf16", "channels_last": true,
                             "images_per_s": {"median", "low", "high"},
-                            "peak_mib": 812.5 or null,         most memory of the device held at a time; null on a CPU
-                            "repeats": 5, "rejected": 0, "foreign": 0.02, "disturbed": false}, ...]},
+                            "peak_mib": 812.5 or null},        most memory of the device in use; null on a CPU
+                           ...]},
      "compile": {"bf16": {"cold_s": 41.0, "warm_s": 9.1,       the first step: nothing compiled yet; compiled by an
                                                                earlier process and found in its cache
                           "eager_first_s": 0.4,                the first step without torch.compile
                           "images_per_s": {"median", ...}, "eager_images_per_s": {...}}, "fp32": ...}}
 
-`mflop` is of one image in a training step. Where the time ran out, a list holds null, and a row of `rows` or an entry
-of `compile` is missing; one that failed has "error", a sentence, instead of numbers.
+`mflop` is of one image in a training step. A row or an entry of `compile` that failed has "error", a sentence, instead
+of numbers.
 
 The modes: fp32 and tf32 compute in float32, with all its bits or with TF32 inside products and convolutions
 (`torch.backends.*.fp32_precision`); fp16 and bf16 train under autocast with float32 weights, fp16 with a gradient
@@ -34,41 +34,23 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from tools.bench.journal import Journal
-from tools.bench.peak import HOPELESS, probe
-from tools.bench.quiet import last_words, median_range, short
-from tools.bench.rates import per_second
+from tools.bench.peak import emulated, matmul
+from tools.bench.rows import Rows, last_words
+from tools.bench.speed import clock, per_second, short
+from tools.bench.training import Load, Say, mflop
 from tools.course import ROOT
 from torchcourse import device as devices
-from torchcourse import models, timing
-
-Say = Callable[[str], None]
 
 MODES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 COMPILED = ("fp32", "bf16")
 PATIENCE = 300  # seconds for a process that compiles
-
-
-@dataclass(frozen=True)
-class Load:
-    """What is trained: a CifarNet of these widths, on batches of random images [batch, 3, side, side]."""
-
-    widths: tuple[int, int, int]
-    stride: int
-    batch: int
-    side: int = 32
-
-    def network(self) -> nn.Module:
-        return models.CifarNet(self.widths, self.stride, residual=False)
 
 
 def load_for(device: torch.device, quick: bool) -> Load:
@@ -78,77 +60,54 @@ def load_for(device: torch.device, quick: bool) -> Load:
     return Load((32, 64, 128), 2, 128) if device.type == "cpu" else Load((64, 256, 256), 1, 512)
 
 
-def measure(quick: bool = False, say: Say = print, journal: Journal | None = None) -> dict[str, Any]:
-    """All modes of the best device, taking turns."""
-    device, journal = devices.best(), journal or Journal()
-    load = load_for(device, quick)
-    modes, skipped = journal.once("modes", lambda: usable(device)) or ([], {})
+def measure(rows: Rows, quick: bool = False, say: Say = print) -> dict[str, Any]:
+    """All modes of the best device."""
+    device = devices.best()
+    load, least, repeats = load_for(device, quick), 0.001 if quick else 0.3, 1 if quick else 5
+    modes, skipped = rows("modes", "any", usable, device)
     for mode, why in skipped.items():
         say(f"precision: {mode} left out: {why}")
     sizes = [32, 64] if quick else [256, 512, 1024, 2048] + ([] if device.type == "cpu" else [4096, 8192])
-    repeats, least = (1, 0.001) if quick else (5, 0.3)
-    rows = [{"mode": mode, "channels_last": last} for mode in modes for last in (False, True)]
-    contestants: dict[str, Callable[[], Any]] = {
-        f"matmul {mode} {size}": lambda mode=mode, size=size: product(mode, size, device, least)
-        for size in sizes
-        for mode in modes
-    } | {name(row): lambda row=row: training(load, row["mode"], row["channels_last"], device, least) for row in rows}
-    turns = journal.turns(contestants, repeats, extra=0 if quick else None, say=lambda line: say(f"precision: {line}"))
-
-    products: dict[str, Any] = {"size": sizes}
-    for mode in modes:
-        ranges = [range_of(turns[f"matmul {mode} {size}"].results(repeats)) for size in sizes]
-        products[mode] = {
-            "gflops": [found and found["median"] for found in ranges],
-            "gflops_range": [found and [found["low"], found["high"]] for found in ranges],
-        }
-    for row in rows:
-        turn = turns[name(row)]
-        results = turn.results(repeats)
-        if turn.error:
-            row["error"] = turn.error
-        elif results:
-            peaks = [peak for _, peak in results if peak is not None]
-            row["images_per_s"] = median_range([speed for speed, _ in results])
-            row |= {"peak_mib": max(peaks, default=None)} | turn.summary(repeats)
     size = 64 if quick else 1024
-    errors = {mode: journal.once(f"error {mode}", lambda mode=mode: error(mode, size, device)) for mode in modes}
-    compiled = {}
+    products: dict[str, Any] = {"size": sizes}
+    errors, trainings, compiling = {}, [], {}
+    for mode in modes:
+        speeds = [rows(f"matmul {n}", mode, product, mode, n, device, least, repeats) for n in sizes]
+        products[mode] = {
+            "gflops": [speed["median"] for speed in speeds],
+            "gflops_range": [[speed["low"], speed["high"]] for speed in speeds],
+        }
+        say(f"precision: products in {mode}: up to {max(products[mode]['gflops']):,.0f} GFLOP/s")
+        errors[mode] = rows(f"error {size}", mode, error, mode, size, device)
+        for last in (False, True):
+            name = f"training{', channels_last' if last else ''}"
+            found = rows(name, mode, training, load, mode, last, device, least, repeats)
+            trainings.append({"mode": mode, "channels_last": last} | found)
+            say(
+                f"precision: {name} in {mode}: "
+                + (found.get("error") or f"{found['images_per_s']['median']:,.0f} images/s")
+            )
     for mode in modes:
         if mode in COMPILED:
-            found = journal.once(f"compile {mode}", lambda mode=mode: compiling(mode, quick, say))
-            compiled |= {mode: found} if found else {}
+            found = rows("compile", mode, compile_twice, mode, quick, rows)
+            compiling[mode] = found
+            seconds = found.get("error") or f"first step {found['cold_s']:.1f} s, then {found['warm_s']:.1f} s"
+            say(f"precision: torch.compile in {mode}: {seconds}")
+    model = load.network().to(device)
+    about = {
+        "network": f"CifarNet {load.widths}",
+        "batch": load.batch,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "mflop": mflop(model, *load.images(device, 4)),
+    }
     return {
         "device": devices.describe(device),
         "modes": modes,
         "skipped": skipped,
         "matmul": products,
         "error": {"size": size} | errors,
-        "training": about(load, device) | {"rows": [row for row in rows if len(row) > 2]},
-        "compile": compiled,
-    }
-
-
-def name(row: dict[str, Any]) -> str:
-    """A row's name in the journal and in lines of progress."""
-    return f"training {row['mode']}{', channels_last' if row['channels_last'] else ''}"
-
-
-def range_of(values: list[float]) -> dict[str, float] | None:
-    """median, low and high; None where there is no value."""
-    return median_range(values) if values else None
-
-
-def about(load: Load, device: torch.device) -> dict[str, Any]:
-    """What is trained, in words and numbers."""
-    model = load.network().to(device)
-    with FlopCounterMode(display=False) as counted:
-        step(model, torch.optim.SGD(model.parameters()), *batch_of(load, device, 4), "fp32", None)
-    return {
-        "network": f"CifarNet {load.widths}",
-        "batch": load.batch,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "mflop": short(counted.get_total_flops() / 4e6),
+        "training": about | {"rows": trainings},
+        "compile": compiling,
     }
 
 
@@ -158,8 +117,8 @@ def usable(device: torch.device) -> tuple[list[str], dict[str, str]]:
     if device.type == "cpu":
         skipped["tf32"] = "TF32 is a format of GPUs."
         for mode in ("fp16", "bf16"):
-            if probe(MODES[mode]) < HOPELESS * probe(torch.float32):
-                skipped[mode] = f"This processor has no instructions for {mode} and works it out step by step."
+            if emulated(MODES[mode], device):
+                skipped[mode] = f"This processor has no instructions for {mode} and emulates it."
     elif device.type == "cuda" and torch.version.cuda:
         if torch.cuda.get_device_capability(device) < (8, 0):
             skipped["tf32"] = "TF32 came with Ampere GPUs; this one is older."
@@ -189,12 +148,10 @@ def float32_bits(mode: str, device: torch.device) -> Iterator[None]:
                 place.fp32_precision = value
 
 
-def product(mode: str, size: int, device: torch.device, least: float) -> float:
-    """GFLOP/s of the product of two square matrices: 2 n³ operations. Random numbers: zeros would cost less power."""
-    a, b = (torch.randn(size, size, device=device).to(MODES[mode]) for _ in range(2))
-    out = torch.empty_like(a)
+def product(mode: str, size: int, device: torch.device, least: float, repeats: int = 5) -> dict[str, float]:
+    """GFLOP/s of the product of two square matrices."""
     with float32_bits(mode, device):
-        return per_second(lambda: torch.mm(a, b, out=out), 2 * size**3 / 1e9, least, repeats=1)["median"]
+        return matmul(size, MODES[mode], device, least, repeats)
 
 
 def error(mode: str, size: int, device: torch.device) -> float:
@@ -208,12 +165,12 @@ def error(mode: str, size: int, device: torch.device) -> float:
 
 
 def training(
-    load: Load, mode: str, channels_last: bool, device: torch.device, least: float
-) -> tuple[float, float | None]:
-    """(images per second in training, MiB of the device's memory at the peak or None on a CPU), of a new network."""
+    load: Load, mode: str, channels_last: bool, device: torch.device, least: float, repeats: int
+) -> dict[str, Any]:
+    """Images per second in training, and MiB of the device's memory at the peak, of a new network."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     model = load.network().to(device, memory_format=layout)
-    images, labels = batch_of(load, device)
+    images, labels = load.images(device)
     images = images.to(memory_format=layout)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     scaler = torch.amp.GradScaler(device.type) if mode == "fp16" else None
@@ -221,18 +178,13 @@ def training(
         torch.accelerator.empty_cache()
         torch.accelerator.reset_peak_memory_stats()
     with float32_bits(mode, device):
-        speed = per_second(lambda: step(model, optimizer, images, labels, mode, scaler), load.batch, least, repeats=1)[
-            "median"
-        ]
+        try:
+            one = lambda: step(model, optimizer, images, labels, mode, scaler)  # noqa: E731
+            speed = per_second(one, load.batch, least, repeats)
+        except RuntimeError as problem:  # a layer or an operation that this mode lacks: a row with an error
+            return {"error": last_words(f"{type(problem).__name__}: {problem}")}
     peak = None if device.type == "cpu" else short(torch.accelerator.max_memory_allocated() / 2**20)
-    return speed, peak
-
-
-def batch_of(load: Load, device: torch.device, count: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random images [count, 3, side, side] and labels; speed does not depend on what is in them."""
-    count, generator = count or load.batch, torch.Generator().manual_seed(0)
-    images = torch.randn(count, 3, load.side, load.side, generator=generator)
-    return images.to(device), torch.randint(10, (count,), generator=generator).to(device)
+    return {"images_per_s": speed, "peak_mib": peak}
 
 
 def step(
@@ -260,60 +212,54 @@ def step(
 # torch.compile, in processes of its own: what one process compiled stays in its memory
 
 
-def compiling(mode: str, quick: bool, say: Say) -> dict[str, Any]:
-    """Two processes, one after the other, with the same cache, which is empty for the first."""
+def compile_twice(mode: str, quick: bool, rows: Rows) -> dict[str, Any]:
+    """Two processes, one after the other, with the same cache, which is empty for the first; or {"error": sentence}."""
     found = []
     with tempfile.TemporaryDirectory() as cache:
         folders = {"TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor", "TRITON_CACHE_DIR": f"{cache}/triton"}
-        for _ in range(2):
-            command = [sys.executable, "-m", "tools.bench.precision", mode, *(["--quick"] if quick else [])]
-            environment = os.environ | folders
+        command = [sys.executable, "-m", "tools.bench.precision", mode, *(["--quick"] if quick else [])]
+        for _ in ("cold", "warm"):
             try:
                 done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT, env=environment
+                    command,
+                    capture_output=True,
+                    text=True,
+                    timeout=rows.patience(PATIENCE),
+                    cwd=ROOT,
+                    env=os.environ | folders,
                 )
-            except subprocess.TimeoutExpired:
-                return {"error": f"torch.compile took more than {PATIENCE} s."}
+            except subprocess.TimeoutExpired as late:
+                return {"error": f"torch.compile took more than {late.timeout:.0f} s."}
             if done.returncode:
-                why = last_words(done.stderr)
-                say(f"precision: torch.compile in {mode} failed: {why}")
-                return {"error": why}
+                return {"error": last_words(done.stderr)}
             found.append(json.loads(done.stdout.splitlines()[-1]))
     cold, warm = found
-    result = {"cold_s": cold["compiled_first_s"], "warm_s": warm["compiled_first_s"]}
-    say(f"precision: torch.compile in {mode}: first step {result['cold_s']:.1f} s, then {result['warm_s']:.1f} s")
-    rates = {"images_per_s": warm["compiled"], "eager_images_per_s": warm["eager"]}
-    return result | {"eager_first_s": warm["eager_first_s"]} | rates
+    return {
+        "cold_s": cold["compiled_first_s"],
+        "warm_s": warm["compiled_first_s"],
+        "eager_first_s": warm["eager_first_s"],
+        "images_per_s": warm["compiled"],
+        "eager_images_per_s": warm["eager"],
+    }
 
 
 def compiled_beside_eager(mode: str, quick: bool) -> dict[str, Any]:
-    """First step and speed of the same training, as it is and compiled, taking turns. Runs in a process of its own."""
+    """First step and speed of the same training, as it is and compiled. Runs in a process of its own."""
     device = devices.best()
     load = load_for(device, quick)
-    least, repeats = (0.001, 1) if quick else (0.3, 5)
-    images, labels = batch_of(load, device)
+    images, labels = load.images(device)
     images = images.to(memory_format=torch.channels_last)
-    steps = {}
-    for way in ("eager", "compiled"):
-        model = load.network().to(device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-        if way == "compiled":  # a quick run goes the way without a compiler of C++
-            model = torch.compile(model, backend="aot_eager" if quick else "inductor")
-        steps[way] = lambda model=model, optimizer=optimizer: step(model, optimizer, images, labels, mode, None)
-    result: dict[str, Any] = {}
     step(load.network().to(device), torch.optim.SGD([torch.zeros(1)]), images, labels, mode, None)  # wakes the device
-    for way, function in steps.items():
-        result[f"{way}_first_s"] = short(per_call(function))
-    speeds: dict[str, list[float]] = {way: [] for way in steps}
-    for _ in range(repeats):
-        for way, function in steps.items():
-            speeds[way].append(per_second(function, load.batch, least, repeats=1)["median"])
-    return result | {way: median_range(some) for way, some in speeds.items()}
-
-
-def per_call(function: Callable[[], object]) -> float:
-    """Seconds of one call, with nothing before it to warm up."""
-    return timing.seconds(function, repeats=1, warmup=0).median
+    result: dict[str, Any] = {}
+    for way in ("eager", "compiled"):
+        model = load.network().to(device, memory_format=torch.channels_last)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        if way == "compiled":  # a quick run does without a C++ compiler
+            model = torch.compile(model, backend="aot_eager" if quick else "inductor")
+        one = lambda model=model, optimizer=optimizer: step(model, optimizer, images, labels, mode, None)  # noqa: E731
+        result[f"{way}_first_s"] = short(clock(one)[0])
+        result[way] = per_second(one, load.batch, 0.001 if quick else 0.3, 1 if quick else 5)
+    return result
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write a measurement where the package finds it, with the machine, the versions and the day."""
+"""Write a measurement where the package finds it, with machine, versions and date."""
 
 import datetime
 import importlib.metadata
@@ -49,6 +49,11 @@ def processor() -> str:
     return f"{name} ({zen})" if zen and not re.search(r"\d", name) else name
 
 
+def slug(device: str) -> str:
+    """A device's name as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_")
+
+
 def write(
     topic: str,
     results: Any,
@@ -56,16 +61,19 @@ def write(
     device: torch.device | str = "cpu",
     packages: tuple[str, ...] = PACKAGES,
     folder: Path = measurements.FOLDER,
+    date: str = "",
 ) -> Path:
-    """Save one measurement as `TOPIC-MACHINE.json`; an older one of the same topic and machine is replaced."""
+    """Save one measurement as `TOPIC-MACHINE.json`; an older one of the same topic and machine is replaced.
+
+    date: ISO; "" means today.
+    """
     about = hardware(device)
     versions = {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages}
-    machine = re.sub(r"[^a-z0-9]+", "_", about["device"].lower()).strip("_")
-    path = folder / f"{topic}-{machine}.json"
+    path = folder / f"{topic}-{slug(about['device'])}.json"
     content = {
         "topic": topic,
         "command": command,
-        "date": datetime.date.today().isoformat(),
+        "date": date or datetime.date.today().isoformat(),
         "hardware": about,
         "versions": versions,
         "results": results,

@@ -1,17 +1,19 @@
 """The course on a GPU machine: say what is there, execute, test, measure.
 
     python -m tools.gpu                                   everything
-    python -m tools.gpu run tests ddp                     some of: run tests throughput bandwidth precision recipes ddp
+    python -m tools.gpu run tests ddp                     some parts, see PART below
     python -m tools.gpu look                              only say what is here and what is missing
     python -m tools.gpu --minutes 4                       a time limit for each part
+    python -m tools.gpu --within 9                        a time limit for everything together
     python -m tools.gpu --wheels FOLDER --data FOLDER     what traveled along: packages, data
     python -m tools.gpu pack-data FOLDER                  where the data are: pack them in parts that can travel
     python -m tools.gpu --on cpu --quick                  try the whole way on a processor; its numbers mean nothing
 
 It needs a CUDA device, PyTorch, and the packages that it names if they are missing; no network. Measurements go to the
-package, src/torchcourse/measurements, one file for each part and device; everything else goes to build/gpu. In the end
-build/gpu/results.tar.gz holds all of it: `tar xzf` it in the clone from which you came. A part that was measured today
-is not measured again, and one that was cut off goes on where it was, unless it is named or `--again` is given.
+package, src/torchcourse/measurements, one file for each part and device; everything else goes to build/gpu. After each
+part build/gpu/results.tar.gz holds all of it: `tar xzf` it in the clone from which you came. A part that was measured
+today at the same commit is not measured again unless you name it. One that was cut off continues where it was.
+`--again` starts everything over.
 
 Exit status: 0 fine, 1 something failed, 2 no device or a package missing, 3 cut off by a time limit.
 """
@@ -20,10 +22,12 @@ import argparse
 import datetime
 import importlib
 import json
+import math
 import os
 import signal
 import sys
 import tarfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,6 +46,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{' '.join(PARTS)} (default: all), look, pack-data")
     parser.add_argument("--minutes", type=float, help="time limit for each part")
+    parser.add_argument("--within", type=float, metavar="MINUTES", help="time limit for all parts together")
     parser.add_argument("--chapters", nargs="*", default=[], help='of the part "run", for example 03 07')
     parser.add_argument(
         "--wheels", type=Path, help=f"folder of wheels to use (default: {machine.WHEELS} if it is there)"
@@ -80,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"\n{machine.no_device(options.on)}", file=sys.stderr)
         return 2
     if broken := [finding.name for finding in findings if finding.ok is False]:
-        print(f"\nTo be mended first: {', '.join(broken)}.", file=sys.stderr)
+        print(f"\nFix first: {', '.join(broken)}.", file=sys.stderr)
         return 2
     if options.parts == ["look"]:
         return 0
@@ -130,6 +135,7 @@ def work(options: argparse.Namespace, environment: dict[str, str]) -> int:
     earlier = done_before(state, about)
     outcomes: list[Outcome] = []
     interrupted = False
+    end = math.inf if options.within is None else time.monotonic() + 60 * options.within
     for part in [name for name in PARTS if name in options.parts]:
         known = earlier.get(part)
         if part in MEASURED and known and known.status in FINE and not (options.again or options.named):
@@ -139,15 +145,20 @@ def work(options: argparse.Namespace, environment: dict[str, str]) -> int:
         print(f"\n--- {part} ---", flush=True)
         if part == "run" and options.again:
             (OUT / "run" / "done.json").unlink(missing_ok=True)
-        command = parts.command(part, ROOT, OUT, options.minutes, options.quick, options.chapters, folder)
+        minutes = parts.share(options.minutes, end - time.monotonic())
+        if minutes is not None and minutes <= 0:
+            outcomes.append(Outcome(part, "cut off", 0.0, "no time was left; run again to go on"))
+            continue
+        command = parts.command(part, ROOT, OUT, minutes, options.quick, options.chapters, folder, options.again)
         try:
-            outcomes.append(parts.perform(part, command, environment, options.minutes, ROOT, OUT))
+            outcomes.append(parts.perform(part, command, environment, minutes, ROOT, OUT))
         except KeyboardInterrupt:
             interrupted = True
             break
         earlier[part] = outcomes[-1]
         kept = {name: asdict(outcome) for name, outcome in earlier.items()}
         state.write_text(json.dumps({"about": about, "parts": kept}, indent=1) + "\n")
+        archive(folder)  # after each part: the machine may be gone before the last
     print("\n" + table(outcomes, about))
     print(f"All results: {archive(folder).relative_to(ROOT)}")
     if interrupted:
@@ -160,17 +171,19 @@ def here(kind: str) -> dict[str, str]:
     """What results depend on."""
     import torch
 
+    from tools.bench import rows
     from torchcourse import device
 
     return {
         "device": device.describe("cpu" if kind == "cpu" else device.best()),
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
+        "commit": rows.commit(),
     }
 
 
 def done_before(state: Path, about: dict[str, str]) -> dict[str, Outcome]:
-    """Outcomes of an earlier run on the same device, PyTorch and day."""
+    """Outcomes of an earlier run on the same device, PyTorch, day and commit."""
     if not state.exists():
         return {}
     content = json.loads(state.read_text())
@@ -190,11 +203,13 @@ def archive(folder: Path | None) -> Path:
     """Everything that should come back from a machine that will be gone, packed from the root of the clone."""
     path = OUT / "results.tar.gz"
     wanted = [*OUT.glob("report*.json"), *OUT.glob("tests.xml"), *OUT.glob("run/*.json"), *OUT.glob("run/*.html")]
-    wanted += [*OUT.glob("run/*/*.ipynb"), *(ROOT / "build" / "bench").glob("journal-*.json")]
+    wanted += [*OUT.glob("run/*/*.ipynb"), *(ROOT / "build" / "bench").glob("rows-*.jsonl")]
     wanted += (folder or ROOT / "src" / "torchcourse" / "measurements").glob("*-*.json")
-    with tarfile.open(path, "w:gz") as pack:
+    new = path.with_suffix(".new")
+    with tarfile.open(new, "w:gz") as pack:
         for file in sorted(wanted):
             pack.add(file, file.relative_to(ROOT))
+    new.replace(path)  # whole or not at all: a full one of an earlier part is better than half of this one
     return path
 
 

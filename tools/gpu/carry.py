@@ -121,7 +121,8 @@ def unpack(folder: Path, target: Path) -> Path:
         )
     target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=_Joined(parts), mode="r|xz") as archive:
-        archive.extractall(target, filter="data")
+        # Python has filters since 3.11.4.
+        archive.extractall(target, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     stamp.write_text(expected)
     return target
 

@@ -22,6 +22,8 @@ import torch
 from tools import course, report, run
 
 CUT = 3  # exit status: the time was over
+LONGEST = 240.0  # seconds for a notebook that has no budget on this device: one that hangs must not take all the time
+SHORTEST = 20.0  # seconds: with less than that left, no kernel is started
 
 
 def remaining(
@@ -30,7 +32,7 @@ def remaining(
     """Notebooks still to execute: (chapter, kind, path, digest). about: device and PyTorch in words."""
     found = []
     for chapter in chapters:
-        for kind, folder in course.KINDS.items():
+        for kind, folder in chapter.kinds.items():
             path = root / folder / f"{chapter.name}.ipynb"
             content = path.read_bytes() if path.exists() else b""
             digest = hashlib.sha256(content + about.encode()).hexdigest()
@@ -54,6 +56,17 @@ def budgets(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def time_limit(budget: dict[str, dict[str, float]], device: str, left: float) -> float | None:
+    """Seconds after which a notebook is stopped and counts as failed, or None if it is too late to begin one.
+
+    left: seconds until the end of the part.
+    """
+    if left < SHORTEST:
+        return None
+    known = any(key.split(".")[0] == device for key in budget)
+    return min(left, run.time_limit(budget, device) if known else LONGEST)
+
+
 def main(arguments: list[str] | None = None, root: Path = course.ROOT) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.gpu.course", description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=root / "build" / "gpu" / "run")
@@ -65,27 +78,24 @@ def main(arguments: list[str] | None = None, root: Path = course.ROOT) -> int:
     device, words = run.best_device()
     done = json.loads(state.read_text()) if state.exists() else {}
     todo = remaining(chapters, done, f"{words} {torch.__version__}", root)
-    total = len(chapters) * len(course.KINDS)
+    total = sum(len(chapter.kinds) for chapter in chapters)
     print(f"{total} notebooks on {words}" + (f", {total - len(todo)} of them done" * (len(todo) < total)), flush=True)
     end = time.monotonic() + 60 * options.minutes if options.minutes is not None else float("inf")
     results: list[run.Result] = []
     left = len(todo)
     out.mkdir(parents=True, exist_ok=True)
     try:
-        for chapter, kind, path, digest in todo:
-            if time.monotonic() >= end:
+        for chapter, kind, _, digest in todo:
+            timeout = time_limit(chapter.budget.get(kind) or {}, device, end - time.monotonic())
+            if timeout is None:
                 break
-            executed = out / course.KINDS[kind] / path.name
-            budget, ranges = chapter.budget.get(kind), chapter.ranges.get(kind)
-            result = run.run_notebook(path, executed, chapter.name, kind, device, budget, ranges)
-            if executed.exists():
-                page = report.write_page(executed, f"{chapter.number} {chapter.title} · {kind}")
-                result.page = page.relative_to(out).as_posix()
+            print(f"{chapter.name} {kind} ...", flush=True)
+            result = run.perform(chapter, kind, device, out, root, timeout=timeout)
             results.append(result)
             left -= 1
             done[f"{chapter.name} {kind}"] = asdict(result) | {"status": result.status, "digest": digest}
             state.write_text(json.dumps(done, indent=1))
-            print(f"{chapter.name} {kind}: {result.status}, {result.seconds:.0f} s", flush=True)
+            print(report.one_line(result), flush=True)
     except KeyboardInterrupt:
         print(f"stopped, {left} notebooks left", flush=True)
     if results:

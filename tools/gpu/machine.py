@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -148,11 +149,14 @@ def version(name: str) -> str:
 
 
 def compiler() -> Finding:
-    """torch.compile builds a small C program for the GPU's kernels, and C++ for a processor's."""
+    """torch.compile builds a small C program for a GPU's kernels, C++ for a processor's, both with Python.h."""
     found = next((name for name in (os.environ.get("CC"), "gcc", "cc", "clang") if name and shutil.which(name)), None)
-    if found:
-        return Finding("compiler", True, f"{found}, for torch.compile")
-    return Finding("compiler", None, "no C compiler", "torch.compile will not be measured: install gcc to have it.")
+    if not found:
+        return Finding("compiler", None, "no C compiler", "torch.compile will not be measured: install gcc to have it.")
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        remedy = "torch.compile will not be measured: install Python's headers (python3-dev) to have it."
+        return Finding("compiler", None, f"{found}, but no Python.h", remedy)
+    return Finding("compiler", True, f"{found}, for torch.compile")
 
 
 def data() -> Finding:
@@ -172,6 +176,6 @@ def data() -> Finding:
         return Finding("data", True, f"all data sets in {root}")
     fix = (
         "Name a folder with --data (see `python -m tools.gpu pack-data`) or TORCHCOURSE_DATA; without the real data "
-        "the notebooks run on drawn images, and recipes are not measured."
+        "the notebooks run on synthetic images, and recipes are not measured."
     )
     return Finding("data", None, f"{', '.join(absent)} not in {root}", fix)

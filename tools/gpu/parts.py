@@ -6,6 +6,7 @@ memory comes back for sure, and because a process can be stopped when its time i
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,10 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-MEASURED = ("throughput", "bandwidth", "precision", "recipes", "ddp")
+MEASURED = ("throughput", "bandwidth", "precision", "limits", "mnist", "cifar", "ddp", "checkpoints")
 PARTS = ("run", "tests", *MEASURED)  # in this order: what fails soonest comes first
 CUT = 3  # exit status of a part that ran out of time and can go on
 GRACE = 60  # seconds that a part may take longer than its limit, to write down what it has
+# A machine with PyTorch often has plugins of pytest as well, of any age: one that does not fit ends the tests at once.
+OWN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,21 @@ def gpu_tests(root: Path) -> list[str]:
     return [str(path) for path in sorted((root / "tests").glob("test_*.py")) if "mark.gpu" in path.read_text()]
 
 
+def share(minutes: float | None, left: float) -> float | None:
+    """The time limit of the next part in minutes: its own, or what the seconds `left` allow for; None: no limit."""
+    limits = [minutes] * (minutes is not None) + [(left - GRACE) / 60] * (left < math.inf)
+    return min(limits, default=None)
+
+
 def command(
-    part: str, root: Path, out: Path, minutes: float | None, quick: bool, chapters: list[str], folder: Path | None
+    part: str,
+    root: Path,
+    out: Path,
+    minutes: float | None,
+    quick: bool,
+    chapters: list[str],
+    folder: Path | None,
+    again: bool = False,
 ) -> list[str]:
     """What runs a part. minutes: its time limit. folder: for the measurements; None means the package's."""
     limit = [] if minutes is None else ["--minutes", f"{minutes:g}"]
@@ -48,10 +64,10 @@ def command(
         return [*python, "tools.gpu.course", "--out", str(out / "run"), *limit, *words]
     if part == "tests":
         chosen = gpu_tests(root) or ["tests"]
-        plugins = ["-p", "no:cacheprovider", "-p", "no:xdist"]
+        plugins = ["-p", "no:cacheprovider"]
         return [*python, "pytest", "-q", "-m", "gpu", *plugins, f"--junitxml={out / 'tests.xml'}", *chosen]
     places = ["--folder", str(folder)] if folder else []
-    return [*python, "tools.bench", part, *limit, *places, *(["--quick"] if quick else [])]
+    return [*python, "tools.bench", part, *limit, *places, *["--quick"] * quick, *["--again"] * again]
 
 
 def perform(
@@ -61,7 +77,7 @@ def perform(
     start = time.monotonic()
     (out / "tests.xml").unlink(missing_ok=True)
     # A session of its own: a Ctrl-C then comes to us alone, and we stop the part in good order.
-    process = subprocess.Popen(what, cwd=root, env=os.environ | dict(environment), start_new_session=True)
+    process = subprocess.Popen(what, cwd=root, env=os.environ | OWN | dict(environment), start_new_session=True)
     late = False
     try:
         process.wait(None if minutes is None else 60 * minutes + GRACE)

@@ -6,19 +6,14 @@ In reading order:
     restore     the lab as handed out, with the student's code in it
     review      plain signs of cheating, for a person to look at
     sandbox     runs a notebook where nothing is within reach, made by bubblewrap
-    inside      what runs there: the notebook, then each answer's judgment
+    judge       one submission: its notebook in a sandbox, the verdicts outside of it
+    inside      what runs in the sandbox: the notebook (play), its limits (confine), how data crosses its wall (plain)
+    rehearsal   the course's own solution is graded first
     results     from what came out to verdicts, and the tables of the class
     book        nbgrader's gradebook and the feedback pages
+    orderly     how a run ends: its tables written, nothing left behind
     __main__    the command: all of these, for a class
 
-A verdict does not come from the student's notebook. There, an answer is only packed (cloudpickle) where its check
-stands. It is unpacked in a process that has loaded the checks before it met anything of the student's, and judged with
-secret seeds; what the notebook did to `check`, to our modules, to IPython or to the screen stays behind in its own
-process. A result that says itself what it equals is refused (`engine.comparable`), and so is an answer that replaced a
-function of the course, PyTorch or Python by the end of its judgment.
-
-What this does not withstand: an answer runs in the same process as the check that judges it, Python has no walls, and
-an answer that walks up the stack while it runs can find the expected result, or put things back before anyone looks.
-`review` notes the plain words for that; it can be evaded too. Grades that matter need a person who reads the code of
-those who are noted, and of a sample of the others. An answer copied from a neighbor is right in every respect.
+A verdict does not come from the student's notebook. The grader sends inputs to the answer, and judges the plain data
+that comes back outside the sandbox. docs/grading.md says what that withstands.
 """

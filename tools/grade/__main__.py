@@ -1,10 +1,12 @@
 """Grade a class.
 
 python -m tools.grade SUBMISSIONS [--out build/grades] [--chapters "01 02"] [--jobs N] [--seconds S] [--memory MIB]
+python -m tools.grade SUBMISSIONS --slurm PROFILE       on the nodes of a cluster
 """
 
 import argparse
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -13,21 +15,31 @@ import secrets
 import shutil
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 
 from nbformat import NotebookNode
 
-from tools import course
-from tools.grade import results, sandbox
+from tools import arrays, course
+from tools.course import Chapter
+from tools.grade import judge, results, sandbox
 from tools.grade.book import Book, outputs_of
-from tools.grade.collect import Submission, collect
+from tools.grade.collect import Cell, Missing, Submission, survey
+from tools.grade.orderly import Signals, Stopped, abandon, temporary_folder, workplace
+from tools.grade.rehearsal import rehearse
 from tools.grade.restore import restore
 from tools.grade.review import review, solution
 from tools.grade.sandbox import Limits, Report
-from torchcourse.data.catalog import root_folder
+from tools.walls import hidden_from_others
+from torchcourse.data import SPLITS, files, root_folder
+from torchcourse.data.catalog import SPECS, fetch_command
+from torchcourse.errors import CourseError
 
 SEEDS = 4  # secret variants of the inputs; an answer has to be right with all of them
+TABLES_EVERY = 60.0  # seconds between two tables while results arrive
+OUTSIDE = 2000  # MiB for what is outside of a sandbox: the judge, and what starts it
+LISTED = 100  # refused files that are listed on the terminal
 
 
 def main(words: list[str] | None = None) -> int:
@@ -35,17 +47,33 @@ def main(words: list[str] | None = None) -> int:
     options = _options(words)
     if not options.submissions:
         raise SystemExit("Say where the submissions are: make grade SUBMISSIONS=folder")
-    sandbox.refuse_without()
-    chapters = course.select(options.chapters.split())
-    submissions, refused = collect(Path(options.submissions), {chapter.name for chapter in chapters})
-    if submissions:
-        grade(submissions, options.out, options.jobs, _limits(options))
-    else:
-        print(f"There is nothing to grade in {options.submissions}.")
-    if refused:
-        print(f"\nNot graded, {len(refused)}:")
-        for path, reason in refused.items():
-            print(f"  {results.printable(path)}: {results.printable(reason)}")
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show
+    folder, out = Path(options.submissions), options.out
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise SystemExit(f"The results would lie among the submissions, in {out}. Choose another folder: --out")
+    if not folder.is_dir():
+        raise SystemExit(f"There is no folder {folder}. Say where the submissions are: make grade SUBMISSIONS=folder")
+    site = arrays.Site.of(options, options.jobs)
+    with Signals() as signals, workplace(out):
+        if not site:  # there, the rehearsal asks a node
+            sandbox.refuse_without()
+        chapters = course.select(options.chapters.split())
+        found = survey(folder, {chapter.name for chapter in chapters}, results.roster(out))
+        needed = {each.lab: each.chapter for each in found.submissions}
+        data = None if options.synthetic else real_data(list(needed.values()))
+        if options.synthetic:
+            _say("Graded on synthetic data, because of --synthetic: accuracies are not those of the real data.")
+        if found.submissions or found.missing:
+            grade(found.submissions, out, options.jobs, _limits(options), data, found.missing, signals, site)
+        else:
+            _say(f"There is nothing to grade in {folder}.")
+    if found.refused:
+        _say(f"\nNot graded, {len(found.refused)}:")
+        for path, reason in list(found.refused.items())[:LISTED]:
+            _say(f"  {path}: {reason}")
+        if len(found.refused) > LISTED:
+            _say(f"  … and {len(found.refused) - LISTED} more")
     return 0
 
 
@@ -54,9 +82,11 @@ def _options(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("submissions", help="STUDENT/LAB/*.ipynb, STUDENT/*.ipynb or STUDENT_LAB.ipynb")
     parser.add_argument("--out", type=Path, default=course.ROOT / "build" / "grades")
     parser.add_argument("--chapters", default="", help='only these, for example "01 02"')
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="submissions at the same time")
+    parser.add_argument("--jobs", type=int, help="submissions, or tasks on a cluster, at the same time")
     parser.add_argument("--seconds", type=float, help="for a notebook; default: five times what the solution may take")
     parser.add_argument("--memory", type=int, help="MiB of one process; all of a submission may have twice as much")
+    parser.add_argument("--synthetic", action="store_true", help="grade without the real data sets")
+    arrays.Site.add_options(parser)
     return parser.parse_args(words)
 
 
@@ -69,36 +99,159 @@ def _limits(options: argparse.Namespace) -> dict:
     return chosen
 
 
-def grade(submissions: list[Submission], out: Path, jobs: int, limits: dict) -> None:
+def _say(text: str) -> None:
+    """Print a line. Grading continues without a reader: the terminal may be closed, or `head` may have seen enough."""
+    with contextlib.suppress(OSError):
+        print("\n".join(map(results.printable, text.split("\n"))), flush=True)
+
+
+def real_data(chapters: list[Chapter]) -> Path | None:
+    """The folder with the data sets that the labs of these chapters load; None if they load none and it is not there.
+
+    Raises SystemExit if one is missing or damaged. The labs then work on synthetic data, which is right for a student
+    who has no network, but a class must not be graded on it without knowing.
+    """
+    folder = root_folder()
+    loaded = {name: each.name for each in chapters for name in SPECS if _loads(each.name, name)}
+    for name, lab in sorted(loaded.items()):
+        try:
+            missing = any(files.find(name, split, folder) is None for split in SPLITS)
+        except CourseError as damaged:
+            raise SystemExit(f"Nothing is graded: {damaged}") from None
+        if missing:
+            raise SystemExit(
+                f"Nothing is graded: {lab} needs {SPECS[name].title}, which is not in {folder}. To get it: "
+                f"{fetch_command(name, folder)}\nOr grade on synthetic data: make grade … OPTIONS=--synthetic"
+            )
+    if os.geteuid() == 0 and loaded and (hidden := hidden_from_others(folder)):
+        raise SystemExit(
+            f"Nothing is graded: submissions could not read the data, as {hidden} is private. "
+            f"Run `chmod -R a+rX {folder}`."
+        )
+    return folder if folder.is_dir() else None
+
+
+def _loads(chapter: str, name: str) -> bool:
+    """Whether the lab of a chapter names a data set: its solution is the lab with everything filled in."""
+    return any(f'"{name}"' in cell or f"'{name}'" in cell for cell in solution(chapter))
+
+
+def grade(
+    submissions: list[Submission],
+    out: Path,
+    jobs: int | None,
+    limits: dict,
+    data: Path | None = None,
+    missing: Sequence[Missing] = (),
+    signals: Signals | None = None,
+    site: arrays.Site | None = None,
+) -> None:
     """Run all submissions, `jobs` at a time, and write results, feedback and tables into `out`.
 
-    limits: fields of `sandbox.Limits` that shall differ from those of the chapter.
-    What lies in `out` of other students and labs stays; what is graded again is replaced.
+    jobs: None for as many as there are cores.
+    limits: fields of `sandbox.Limits` that differ from those of the chapter.
+    data: the folder with the real data sets; without it, the labs find none.
+    missing: students with nothing that can be graded. Each gets a row with the reason.
+    signals: those that may end the run before its time; the tables are written anyway.
+    site: a cluster whose nodes run them. Whatever is written, this process writes.
+    What is in `out` of other students and labs stays; what is graded again is replaced.
     """
-    book = Book(out / "nbgrader")
+    book, signals = Book(out / "nbgrader"), signals or Signals()
+    for each in missing:
+        results.keep(out, each, status=results.printable(each.reason), review="", verdicts={})
     secret = secret_of(out)
-    start = time.monotonic()
-    for chapter in sorted({each.chapter.name for each in submissions}):
-        book.prepare(chapter)
-    pool = ThreadPoolExecutor(jobs)
-    runs = {pool.submit(_run, each, secret, limits): each for each in submissions}
+    start = written = time.monotonic()
+    jobs = max(1, jobs or os.cpu_count() or 1)
+    pool = site.open(out, _say) if site else ThreadPoolExecutor(jobs)
+    runs = {}
+
+    def work(each: Submission) -> tuple:
+        return _run(each, secret, limits, data)
+
+    def rehearsal(chapter: Chapter) -> None:
+        rehearse(chapter, work)
+
     try:
-        for number, run in enumerate(as_completed(runs), 1):
-            each = runs[run]
+        if site:
+            _say(f"Graded on {site.title}; `squeue --name={pool.folder.name}` shows the tasks.")
+        else:
+            judge.prepare()
+        labs = {each.lab: each.chapter for each in submissions}
+        for chapter in sorted(labs):
+            with signals.whole():
+                book.prepare(chapter)
+        need = _need(labs.values(), limits) if labs else None
+        runs = _all(pool, rehearsal, labs.values(), need)
+        for rehearsed in runs:
             try:
-                said = _enter(book, out, each, *run.result())
-            except Exception as error:  # one submission costs only itself
-                said = results.printable(f"not graded: {type(error).__name__}: {error}")
-                results.keep(out, each, status=said, review="", verdicts={})
-            print(f"[{number}/{len(runs)}] {each.student} {each.chapter.name}: {said}", flush=True)
-    except KeyboardInterrupt:
-        results.write_tables(out, book)
-        print(f"\nStopped. What was graded until now is in {out}.", flush=True)
-        os._exit(130)  # at once: the sandboxes end with this process
-    results.write_tables(out, book)
+                rehearsed.result()
+            except arrays.Lost as lost:
+                raise SystemExit(f"Nothing is graded: of the course's own solution, {lost}") from None
+        runs = _all(pool, work, submissions, need)
+        ended = as_completed(runs) if jobs < 2 and not site else _again_alone(pool, work, runs, need)
+        for number, run in enumerate(ended, 1):
+            each = runs[run]
+            with signals.whole():
+                try:
+                    said = _enter(book, out, each, *run.result())
+                except Exception as error:  # one submission costs only itself
+                    kind = "" if isinstance(error, arrays.Lost) else f"{type(error).__name__}: "
+                    said = results.printable(f"not graded: {kind}{error}")
+                    results.keep(out, each, status=said, review="", verdicts={})
+                _say(f"[{number}/{len(submissions)}] {each.student} {each.lab}: {said}")
+                if time.monotonic() - written > TABLES_EVERY:
+                    results.write_tables(out, book)
+                    written = time.monotonic()
+    except Stopped:
+        _say(f"\nStopped. What was graded until now is in {out}.")
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        try:
+            with signals.whole():
+                results.write_tables(out, book)
+        finally:
+            abandon(list(runs))
+            if site:
+                pool.shutdown()  # now there is time to wait until the queue is empty
     minutes, seconds = divmod(round(time.monotonic() - start), 60)
-    print(f"\n{len(runs)} submissions in {minutes} min {seconds} s. Points: {out / 'grades.csv'}")
-    print(f"Messages of the checks: {out / 'exercises.csv'}   Pages for students: {out / 'feedback'}")
+    _say(f"\n{len(submissions)} submissions in {minutes} min {seconds} s. Points: {out / 'grades.csv'}")
+    _say(f"Messages of the checks: {out / 'exercises.csv'}   Pages for students: {out / 'feedback'}")
+
+
+def _all(pool: arrays.Pool | ThreadPoolExecutor, work: Callable, items: Iterable, need: arrays.Need | None) -> dict:
+    """Have work done for all items: run -> item."""
+    items = list(items)
+    if isinstance(pool, arrays.Pool):
+        return dict(zip(pool.submit_all(work, items, need), items, strict=True))
+    return {pool.submit(work, each): each for each in items}
+
+
+def _need(chapters: Iterable[Chapter], limits: dict) -> arrays.Need:
+    """What one submission takes of a node, at most and as a rule. On a cluster, a task grades some of them."""
+    chosen = [dataclasses.replace(Limits.of(each), **limits) for each in chapters]
+    longest = max(each.clock * each.seconds for each in chosen)
+    usual = max(each.seconds for each in chosen) / 5
+    return arrays.Need(longest, usual, 2 * max(each.mib for each in chosen) + OUTSIDE, together=4)
+
+
+def _again_alone(
+    pool: arrays.Pool | ThreadPoolExecutor, work: Callable, runs: dict[Future, Submission], need: arrays.Need | None
+) -> Iterator[Future]:
+    """The runs as they end. One that met a limit by the clock runs again when all others have ended: its neighbors may
+    have taken the processor, the memory or the disk. The new run takes the place of the old one, also in `runs`.
+    """
+    late = []
+    for run in as_completed(list(runs)):
+        if run.exception() or not run.result()[2].by_clock:
+            yield run
+        else:
+            late.append(runs.pop(run))
+    for each in late:
+        (run,) = again = _all(pool, work, [each], need)
+        runs |= again
+        wait([run])
+        yield run
 
 
 def secret_of(out: Path) -> str:
@@ -106,18 +259,27 @@ def secret_of(out: Path) -> str:
     path = out / "secret.json"
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(json.dumps({"secret": secrets.token_hex(), "what": "the hidden inputs are made from this"}))
+        part = out / f"secret{results.PART}"
+        part.touch(mode=0o600)
+        part.write_text(json.dumps({"secret": secrets.token_hex(), "what": "the hidden inputs are made from this"}))
+        part.replace(path)
     return json.loads(path.read_text())["secret"]
 
 
-def seeds(secret: str, exercise: str) -> list[int]:
-    """The seeds that everyone's answer to an exercise is judged with."""
-    words = [f"{secret} {exercise} {number}".encode() for number in range(SEEDS)]
+def seeds(secret: str, exercise: str, cells: Sequence[Cell] = ()) -> list[int]:
+    """The seeds that an answer to an exercise is judged with.
+
+    The same submission meets the same inputs whenever it is graded. A changed one meets others: what an earlier one has
+    found out about its inputs is worth nothing.
+    """
+    theirs = hashlib.sha256(json.dumps([[cell.name, cell.source] for cell in cells]).encode()).hexdigest()
+    words = [f"{secret} {exercise} {theirs} {number}".encode() for number in range(SEEDS)]
     return [int.from_bytes(hashlib.sha256(word).digest()[:6], "big") for word in words]
 
 
-def _run(each: Submission, secret: str, limits: dict) -> tuple[NotebookNode, list[str], Report, list[str]]:
+def _run(
+    each: Submission, secret: str, limits: dict, data: Path | None
+) -> tuple[NotebookNode, list[str], Report, list[str]]:
     """One submission through the sandbox: the notebook, its exercises, what came out, notes for a person."""
     chapter = each.chapter.name
     notebook, theirs, notes = restore(chapter, each.cells)
@@ -125,13 +287,12 @@ def _run(each: Submission, secret: str, limits: dict) -> tuple[NotebookNode, lis
     for cell in notebook.cells:
         if cell.id.startswith("check-"):
             name, answer = ast.parse(cell.source).body[-1].value.args  # check("name", answer)
-            asked[name.value] = seeds(secret, name.value)
+            asked[name.value] = seeds(secret, name.value, each.cells)
             cells.append({"id": cell.id, "name": name.value, "asks": ast.unparse(answer)})
         elif cell.cell_type == "code":
             cells.append({"id": cell.id, "source": cell.source})
-    data = root_folder()
     chosen = dataclasses.replace(Limits.of(each.chapter), **limits)
-    report = sandbox.run(cells, chapter, asked, chosen, data if data.is_dir() else None)
+    report = judge.run_apart(cells, chapter, asked, chosen, data)
     return notebook, list(asked), report, notes + review(theirs, solution(chapter))
 
 
@@ -155,11 +316,19 @@ def _enter(
         status=status,
         review="; ".join(dict.fromkeys(notes)),
         cpu_seconds=round(report.cpu_seconds, 1),
-        verdicts={name: {"outcome": each.outcome, "message": each.message} for name, each in verdicts.items()},
+        verdicts={
+            name: {"outcome": each.outcome, "message": each.message, "judged": results.judged_by(name, report)}
+            for name, each in verdicts.items()
+        },
     )
     points, most = book.points(student, lab)
     return f"{points:g} of {most:g}{f'   {status}' if status else ''}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    temporary = temporary_folder()
+    try:
+        sys.exit(main())
+    except Stopped as stop:
+        shutil.rmtree(temporary, ignore_errors=True)
+        os._exit(stop.code)  # at once: should a thread still wait for a sandbox, both end here

@@ -4,9 +4,12 @@ Only the step in which nbgrader would run a submission is another one: `FromSand
 sandbox. A check cell gets its verdict, and if that is not "correct" an error, which is how nbgrader takes points off.
 """
 
+import contextlib
+import html
 import logging
 import os
 import shutil
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -14,8 +17,9 @@ from typing import Any
 
 import nbformat
 import sqlalchemy.exc
+from nbconvert.filters.highlight import Highlight2HTML
 from nbformat import NotebookNode
-from nbgrader.api import Gradebook
+from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.apps import NbGraderAPI
 from nbgrader.converters import Autograde
 from nbgrader.coursedir import CourseDirectory
@@ -24,11 +28,13 @@ from traitlets.config import Config
 
 from tools import course
 from tools.course import ROOT
+from tools.grade.results import writable
 from torchcourse.checks.engine import find
 from torchcourse.checks.show import Result
 
-warnings.filterwarnings("ignore", category=sqlalchemy.exc.SAWarning)  # nbgrader's business
+warnings.filterwarnings("ignore", category=sqlalchemy.exc.SAWarning)  # nbgrader's own affair
 HERE = Path(__file__).parent
+COLORING, COLORED = 2.0, 50_000  # of a page: seconds for colors in code, characters that have some
 # In the folder of the gradebook, for those who open nbgrader's formgrader there.
 SETTINGS = """c = get_config()
 c.CourseDirectory.course_id = "course"
@@ -59,9 +65,11 @@ class Page(NbGraderPreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
         answers: list[NotebookNode] = []
+        highlight = Highlighter(COLORING, COLORED)
         exercises = []
         for cell in nb.cells:
             if cell.id.startswith("answer-") or "-added-" in cell.id:
+                cell.html = highlight(cell.source)
                 answers.append(cell)
             elif cell.id.startswith("check-"):
                 exercises.append(
@@ -78,6 +86,38 @@ class Page(NbGraderPreprocessor):
         resources["title"] = f"Lab {chapter.partition('_')[0]} · {course.select([chapter])[0].title}"
         resources["exercises"], resources["status"] = exercises, self.status
         return nb, resources
+
+
+class Highlighter:
+    """Python's syntax in colors, in HTML; without them once there is too much of it for one page, or it takes too long.
+
+    Pygments looks for patterns that a page of blanks keeps busy for hours, and nbconvert reads its HTML once more.
+    """
+
+    def __init__(self, seconds: float, characters: int) -> None:
+        self.left = seconds  # of this process's own time: on a busy machine a page looks the same
+        self.room = characters
+        self.pygments = Highlight2HTML()
+
+    def __call__(self, source: str) -> str:
+        self.room -= len(source)
+        if self.left > 0 and self.room >= 0:
+            before = signal.signal(signal.SIGVTALRM, self._late)
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, self.left)
+                try:
+                    return self.pygments(source)
+                finally:
+                    self.left = signal.setitimer(signal.ITIMER_VIRTUAL, 0)[0]
+            except TimeoutError:
+                self.left = 0
+            finally:
+                signal.signal(signal.SIGVTALRM, before)
+        return f'<div class="highlight"><pre>{html.escape(source)}</pre></div>'
+
+    @staticmethod
+    def _late(*_: object) -> None:
+        raise TimeoutError
 
 
 def _commented(cell: NotebookNode) -> bool:
@@ -136,9 +176,17 @@ class Book:
 
     def points(self, student: str, chapter: str) -> tuple[float, float]:
         """Points and maximum, manual grades and late penalties of nbgrader included."""
-        with Gradebook(self.url) as book:
-            submission = book.find_submission(chapter, student)
-            return submission.score - (submission.late_submission_penalty or 0), submission.max_score
+        return self.points_of({(student, chapter)})[student, chapter]
+
+    def points_of(self, submissions: set[tuple[str, str]]) -> dict[tuple[str, str], tuple[float, float]]:
+        """Points and maximum of each (student, lab) that is in the gradebook."""
+        points = {}
+        with Gradebook(self.url) if submissions else contextlib.nullcontext() as book:
+            for student, chapter in submissions:
+                with contextlib.suppress(MissingEntry):
+                    found = book.find_submission(chapter, student)
+                    points[student, chapter] = found.score - (found.late_submission_penalty or 0), found.max_score
+        return points
 
 
 def _must(result: dict) -> None:
@@ -158,12 +206,13 @@ def outputs_of(notebook: NotebookNode, cells: dict[str, dict], verdicts: dict[st
             if not result.correct:
                 made[cell.id].append(nbformat.v4.new_output("error", ename=result.outcome, evalue=result.message))
             continue
-        made[cell.id] = [nbformat.v4.new_output("stream", text=shown["text"])] if shown.get("text") else []
+        text, error = writable(shown.get("text") or ""), writable(shown.get("error") or "").strip()
+        made[cell.id] = [nbformat.v4.new_output("stream", text=text)] if text else []
         made[cell.id] += [
             nbformat.v4.new_output("display_data", {"image/png": picture}) for picture in shown.get("pictures", [])
         ]
-        if shown.get("error"):
-            kind, _, what = shown["error"].strip().splitlines()[-1].partition(": ")
-            lines = shown["error"].splitlines()
+        if error:
+            lines = error.splitlines()
+            kind, _, what = lines[-1].partition(": ")
             made[cell.id].append(nbformat.v4.new_output("error", ename=kind, evalue=what, traceback=lines))
     return made

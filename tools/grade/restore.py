@@ -1,7 +1,7 @@
 """The notebook that is graded: the lab as it was handed out, with the student's code in it.
 
 Set-up cell, checks and text come from our own copy, and what was deleted is there again: an edited or missing check
-costs nothing and helps nobody. Code stays the student's: answers, changes to other cells (an import more in the first
+costs nothing and gains nothing. Code stays the student's: answers, changes to other cells (an import more in the first
 one), and added cells (helper functions) behind the cell that they followed. Added text is left out, since a page with
 foreign HTML in it is nothing to open.
 """
@@ -10,17 +10,13 @@ import nbformat
 from nbformat import NotebookNode
 
 from tools.course import ROOT
-from tools.grade.collect import Cell
+from tools.grade.collect import Cell, is_ours
+from tools.release import unreleased
 
 
 def lab(chapter: str) -> NotebookNode:
     """The lab of a chapter ("01_tensors") as students get it."""
     return nbformat.read(ROOT / "labs" / f"{chapter}.ipynb", as_version=4)
-
-
-def is_ours(name: str) -> bool:
-    """Tell whether a code cell is ours alone: the set-up cell or a check."""
-    return name == "setup" or name.startswith("check-")
 
 
 def restore(chapter: str, cells: list[Cell]) -> tuple[NotebookNode, list[str], list[str]]:
@@ -42,7 +38,7 @@ def restore(chapter: str, cells: list[Cell]) -> tuple[NotebookNode, list[str], l
         if is_ours(cell.id):
             if not mine:
                 notes.append(f"{cell.id} was deleted")
-            elif _plain(mine.source) != _plain(cell.source):
+            elif _plain(unreleased(mine.source)) != _plain(cell.source):
                 notes.append(f"{cell.id} was changed")
         elif cell.cell_type == "code" and mine and mine.code and _plain(mine.source) != _plain(cell.source):
             cell.source = mine.source

@@ -1,36 +1,43 @@
 """From what came out of a sandbox to results: a verdict on each answer, and the tables of a class.
 
 What a sandbox says comes from processes that ran a student's code. So every text is cut to a length and taken as text.
+Each file appears whole or not at all, so that no end of this program leaves a half one.
 """
 
+import contextlib
 import csv
 import json
+import os
+import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from tools.grade.collect import Submission
-from tools.grade.sandbox import Report
+from tools.grade.collect import Missing, Submission
+from tools.grade.sandbox import LATE, Report
 from torchcourse.checks.show import Result
 
 if TYPE_CHECKING:
     from tools.grade.book import Book
 
 LONGEST = 2000  # characters of a text
+NO_LAB = "unknown"  # the result of a student whose files do not say which lab they are
+PART = ".part"  # ends the name of a file that is being written
 
 
 def verdict(name: str, report: Report) -> tuple[Result, list[str]]:
     """The verdict on one answer, in the form in which a check shows it; and notes for a person."""
     said = report.verdicts.get(name, {"outcome": "not handed in"})
-    texts = {key: str(said[key])[:LONGEST] for key in ("message", "expected", "yours", "look") if said.get(key)}
+    texts = {key: writable(said[key])[:LONGEST] for key in ("message", "expected", "yours", "look") if said.get(key)}
     notes = []
-    if said.get("changed"):
-        notes.append(f"replaces {', '.join(map(str, said['changed']))[:200]}")
     if said.get("stumbled"):
         notes.append(f"the check of {name} stumbled: {str(said['stumbled'])[:200]}")
     outcome = said["outcome"]
     if outcome == "not attempted":
         return Result(name, outcome, "The answer is still as it was handed out."), notes
-    if outcome in ("correct", "incorrect", "error") and "message" in texts:
+    if outcome == "not checked":
+        notes.append(f"{name} was not checked: {texts.get('message', '')}")
+    if outcome in ("correct", "incorrect", "error", "not checked") and "message" in texts:
         return Result(name, outcome, **texts), notes
     if outcome == "no verdict":
         reason = texts.get("message", "")
@@ -40,9 +47,8 @@ def verdict(name: str, report: Report) -> tuple[Result, list[str]]:
         missing = error.partition(": ")[2][:200]
         return Result(name, "error", f"There is no answer: {missing}.", look="the cell above, and its error"), notes
     if error:
-        notes.append(f"the answer to {name} could not be packed")
         reason = error.splitlines()[-1][:300]
-        return Result(name, "error", f"Your answer could not be taken out of the notebook: {reason}"), notes
+        return Result(name, "error", f"Your answer could not be asked for its results: {reason}"), notes
     return Result(name, "error", "The notebook did not come as far as this check."), notes
 
 
@@ -50,38 +56,93 @@ def status(report: Report) -> str:
     """What went wrong with a notebook as a whole; empty if nothing did."""
     if report.ended != "whole":
         return printable(report.ended)
-    late = sum(bool(shown.get("late")) for shown in report.cells.values())
-    return f"time limit: {late} {'cell was' if late == 1 else 'cells were'} interrupted" if late else ""
+    late = [LATE[shown["late"]] for shown in report.cells.values() if shown.get("late")]
+    if not late:
+        return ""
+    cells = "1 cell was" if len(late) == 1 else f"{len(late)} cells were"
+    return f"time limit: {cells} interrupted ({', '.join(dict.fromkeys(late))})"
+
+
+def writable(text: object) -> str:
+    """The text, with a question mark for what no file can hold: half of a surrogate pair."""
+    return str(text).encode("utf-8", "replace").decode()
 
 
 def printable(text: object) -> str:
-    """The text in one line, without signs that command a terminal."""
-    return "".join(sign if sign.isprintable() else " " for sign in str(text)[:LONGEST])
+    """The text in one line, without signs that command a terminal; bytes that are not UTF-8 appear as codes."""
+    text = str(text)[:LONGEST].encode("utf-8", "backslashreplace").decode()
+    return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
-def keep(out: Path, each: Submission, **result: object) -> None:
+def keep(out: Path, each: Submission | Missing, **result: object) -> None:
     """Write down the result of one submission. An earlier one is replaced."""
-    path = out / "results" / each.student / f"{each.chapter.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    named = {"student": each.student, "lab": each.chapter.name, "file": str(each.path)}
-    path.write_text(json.dumps(named | result, indent=1, ensure_ascii=False))
+    folder = out / "results" / each.student
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{NO_LAB}.json").unlink(missing_ok=True)  # now something is there, or the reason is another
+    named = {"student": each.student, "lab": each.lab, "file": printable(each.path)}
+    named |= {"name": printable(each.owner.readable), "id": each.owner.number, "identity": each.owner.identity}
+    with _whole(folder / f"{each.lab or NO_LAB}.json") as file:
+        json.dump(named | result, file, indent=1)
+
+
+def roster(out: Path) -> dict[str, str]:
+    """The students of earlier runs into this folder, for `collect.survey`: name -> identity."""
+    names = {}
+    for result in _results(out):
+        student = unicodedata.normalize("NFC", result["student"].casefold())
+        names[student] = result.get("identity", result["student"] + "\0")
+    return names
 
 
 def write_tables(out: Path, book: "Book") -> None:
     """grades.csv and exercises.csv, of all that was ever graded into this folder."""
     grades, exercises = [], []
-    for path in sorted((out / "results").glob("*/*.json")):
-        result = json.loads(path.read_text())
+    every = list(_results(out))
+    points = book.points_of({(each["student"], each["lab"]) for each in every if each["verdicts"]})
+    for result in every:
         student, lab = result["student"], result["lab"]
-        points, most = book.points(student, lab) if result["verdicts"] else (0, "")
-        grades.append([student, lab, points, most, result["status"], result["review"], result["file"]])
-        exercises += [[student, lab, name, *each.values()] for name, each in result["verdicts"].items()]
-    _write(out / "grades.csv", ["student", "lab", "points", "max", "status", "review", "file"], grades)
-    _write(out / "exercises.csv", ["student", "lab", "exercise", "outcome", "message"], exercises)
+        score, most = points.get((student, lab), (0, ""))
+        if result["verdicts"] and most == "":
+            result["status"] = "no longer in the gradebook: grade it again"
+        said = [result["status"], result["review"], result["file"], result.get("name", student), result.get("id", "")]
+        grades.append([student, lab, score, most, *said])
+        for name, each in result["verdicts"].items():
+            exercises.append(
+                [student, lab, name, each.get("outcome", ""), each.get("message", ""), each.get("judged", "")]
+            )
+    titles = ["student", "lab", "points", "max", "status", "review", "file", "name", "id"]
+    _write(out / "grades.csv", titles, grades)
+    _write(out / "exercises.csv", ["student", "lab", "exercise", "outcome", "message", "judged"], exercises)
+
+
+def judged_by(name: str, report: Report) -> str:
+    """What a verdict rests on, which says what it is worth: docs/grading.md."""
+    said = report.verdicts.get(name, {})
+    return "" if "watched" not in said else "a probe" if said["watched"] else "results"
+
+
+def _results(out: Path) -> Iterator[dict]:
+    """All results in a folder. One that is damaged is a row that says so."""
+    for path in sorted((out / "results").glob("*/*.json")):
+        try:
+            yield {"status": "", "review": "", "file": "", "verdicts": {}} | json.loads(path.read_bytes())
+        except (OSError, ValueError, TypeError):
+            lab = "" if path.stem == NO_LAB else path.stem
+            status = "its result cannot be read: grade it again"
+            yield {"student": path.parent.name, "lab": lab, "status": status, "review": "", "file": "", "verdicts": {}}
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[TextIO]:
+    """A file to write, which appears under its name when it is whole."""
+    part = path.with_name(f"{path.name}{PART}")
+    with open(part, "w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+        yield file
+    os.replace(part, path)
 
 
 def _write(path: Path, header: list[str], rows: list[list]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
+    with _whole(path) as file:
         writer = csv.writer(file)
         writer.writerow(header)
         writer.writerows([_no_formula(cell) for cell in row] for row in rows)
@@ -89,4 +150,5 @@ def _write(path: Path, header: list[str], rows: list[list]) -> None:
 
 def _no_formula(cell: object) -> object:
     """A spreadsheet takes a text that begins with one of these signs for a formula, and computes it."""
-    return f"'{cell}" if str(cell).startswith(("=", "+", "-", "@")) else cell
+    first = unicodedata.normalize("NFKC", cell.lstrip()[:1]) if isinstance(cell, str) else ""
+    return f"'{cell}" if first in ("=", "+", "-", "@") else cell

@@ -4,22 +4,28 @@
                    gradebook, no other submission, no home; the environment variables
     limited        time of a cell and of the whole; memory and processes; `/tmp` and `/dev/shm`, which are in memory
 
-Limits stand twice. Inside, each process has the kernel's own (`RLIMIT_DATA`, `RLIMIT_NPROC`, `RLIMIT_FSIZE`); from
-outside a watcher adds up the processes' memory and ends the sandbox as a whole. Started by root, the submission runs as
-a user that nobody is, because limits on processes do not hold for root.
+There are two sets of limits. Inside, each process has the kernel's own (`RLIMIT_DATA`, `RLIMIT_NPROC`, `RLIMIT_FSIZE`);
+from outside, a watcher adds up the processes' memory and ends the sandbox as a whole. Started by root, the submission
+runs as an otherwise unused user, because limits on processes do not hold for root.
 """
 
 import contextlib
+import ctypes
 import json
 import os
+import re
 import resource
 import secrets
 import shutil
+import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -27,13 +33,24 @@ import matplotlib
 import psutil
 
 import torchcourse
+from tools import course
 from tools.course import Chapter
-from torchcourse.checks.engine import find
+from tools.walls import MemoryGroup, open_program, seccomp
 
-HERE = Path(__file__).parent
+INSIDE = Path(__file__).parent / "inside"
 PACKAGE = Path(torchcourse.__file__).resolve().parent
+# Where copies of the package can lie: the one that runs, and one that is installed beside it.
+PACKAGES = {PACKAGE, *(Path(each).resolve() / "torchcourse" for each in sys.path if each.endswith("-packages"))}
+PACKAGES = sorted(path for path in PACKAGES if (path / "checks").is_dir())
+# Modules with reference solutions: the checks of the chapters, and what several of them share.
+CHAPTERS = {f"torchcourse.checks.{name}" for name in ("loops", "splits", *(each.slug for each in course.chapters()))}
+PR_SET_PDEATHSIG = 1
+ALLOW_ALL = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)  # a filter for machines whose calls `walls` does not know
+COLORS = re.compile(r"\x1b\[[\d;]*m")
 EXCHANGE = Path("/usr/local/share/nbgrader")  # submissions of others lie there on a hub
 LOOK_EVERY = 0.2  # seconds
+# Why a cell was interrupted: it met a limit of processor time, one by the clock, or that of an exercise.
+LATE = {"processor": "processor time", "clock": "the clock", "exercise": "the limit of an exercise"}
 REPORT = 32 * 2**20  # bytes that a report may have
 INSTALL = "apt install bubblewrap (or dnf, pacman, zypper)"
 
@@ -42,12 +59,13 @@ INSTALL = "apt install bubblewrap (or dnf, pacman, zypper)"
 class Limits:
     """What one submission may take."""
 
-    seconds: float  # for the notebook; judging its answers has the limits of the exercises
-    cell_seconds: float
+    seconds: float  # of processor time, for all cells; answers have the limits of their exercises
+    cell_seconds: float  # of processor time
     mib: int  # memory of one process; all together may have twice as much
     processes: int = 256  # threads count
     disk_mib: int = 512  # of /tmp; /dev/shm has as much
     patience: float = 20.0  # seconds on top, for an exercise and for the start
+    clock: float = 2.0  # times as many seconds may pass by the clock: neighbors take the processor, too
 
     @classmethod
     def of(cls, chapter: Chapter) -> "Limits":
@@ -62,29 +80,33 @@ class Report:
     """What came out of a sandbox. Its texts are the student's: escape them."""
 
     ended: str = "the sandbox ended before the notebook did"  # "whole", or a sentence
-    cells: dict[str, dict] = field(default_factory=dict)  # id -> text, error, late, pictures
+    cells: dict[str, dict] = field(default_factory=dict)  # id -> text, error, late: see LATE, pictures
     verdicts: dict[str, dict] = field(default_factory=dict)  # exercise -> outcome, message, expected, yours, look
+    by_clock: bool = False  # whether it met a limit by the clock, which may be its neighbors' fault
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     mib: float = 0.0
 
 
-def refuse_without() -> None:
-    """Raise SystemExit(2) with what to do, unless a sandbox can be made here."""
+def why_not() -> str:
+    """The sentence that says why no sandbox can be made here, and what to do; empty if one can."""
     if not shutil.which("bwrap"):
-        _refuse(f"bubblewrap is missing, and submissions are not run without a sandbox: {INSTALL}")
+        return f"bubblewrap is missing, and submissions are not run without a sandbox: {INSTALL}"
     probe = subprocess.run([*_bwrap(), "--ro-bind", "/", "/", "true"], capture_output=True, text=True)
     if probe.returncode:
-        _refuse(
+        return (
             f"bubblewrap cannot make a sandbox here: {probe.stderr.strip()}\n"
             "It needs user namespaces. In a container: start it with `--privileged`, or grade outside. On Ubuntu 24.04 "
             "or later: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`. Or grade as root."
         )
+    return ""
 
 
-def _refuse(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
-    raise SystemExit(2)
+def refuse_without() -> None:
+    """Raise SystemExit(2) with what to do, unless a sandbox can be made here."""
+    if reason := why_not():
+        print(reason, file=sys.stderr)
+        raise SystemExit(2)
 
 
 def _bwrap() -> list[str]:
@@ -105,32 +127,42 @@ def visible(data: Path | None) -> list[Path]:
     return [path for path in every if path.exists() and path not in (Path("/"), Path.home())]
 
 
-def _arguments(jail: Path, limits: Limits, data: Path | None) -> list[str]:
+def _arguments(jail: Path, limits: Limits, data: Path | None, filter_: int) -> list[str]:
+    disk = ["--perms", "1777", "--size", str(limits.disk_mib * 2**20), "--tmpfs"]
+    # The empty folders come first: the checkout, the environment or the data may lie below one of them.
+    words = [*_bwrap(), "--seccomp", str(filter_), "--proc", "/proc", "--dev", "/dev"]
+    for folder in ("/dev/shm", "/tmp", "/home/student"):
+        words += [*disk, folder]
     binds = {
         **{Path(name): Path(name) for name in ("/usr", "/etc/ld.so.cache", "/etc/alternatives") if Path(name).exists()},
         **{path: path for path in visible(data)},
         Path("/etc/hosts"): jail / "etc" / "hosts",
         Path("/etc/passwd"): jail / "etc" / "passwd",
         Path("/grade/home"): jail / "home",
-        Path("/grade/inside.py"): HERE / "inside.py",
+        **{Path("/grade") / path.name: path for path in INSIDE.glob("*.py")},
     }
-    system = []
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         if Path(name).is_symlink():
-            system += ["--symlink", os.readlink(name), name]
+            words += ["--symlink", os.readlink(name), name]
         elif Path(name).exists():
             binds[Path(name)] = Path(name)
     # Folders on the way to a bind would be made for root alone, so they are made first.
     for folder in sorted({parent for path in binds for parent in path.parents if parent != Path("/")}):
-        system += ["--dir", str(folder)]
+        words += ["--dir", str(folder)]
     for path, source in sorted(binds.items()):
-        system += ["--ro-bind", str(source), str(path)]
+        words += ["--ro-bind", str(source), str(path)]
+    for package in PACKAGES:
+        # No chapter's checks, not even compiled: they hold reference solutions.
+        words += ["--tmpfs", str(package / "checks")]
+        for path in (package / "checks").glob("*.py"):
+            source = INSIDE / "hidden.py" if f"torchcourse.checks.{path.stem}" in CHAPTERS else path
+            words += ["--ro-bind", str(source), str(path)]
+        words += ["--remount-ro", str(package / "checks")]
     if EXCHANGE.exists():
-        system += ["--tmpfs", str(EXCHANGE)]
-    disk = ["--perms", "1777", "--size", str(limits.disk_mib * 2**20), "--tmpfs"]
+        words += ["--tmpfs", str(EXCHANGE)]
     environment = {
         "PATH": f"{sys.prefix}/bin:/usr/bin:/bin",
-        "HOME": "/tmp/home",
+        "HOME": "/home/student",
         "USER": "student",
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": "1",
@@ -143,57 +175,131 @@ def _arguments(jail: Path, limits: Limits, data: Path | None) -> list[str]:
     if data:
         environment["TORCHCOURSE_DATA"] = str(data.resolve())
     settings = [word for name, value in environment.items() for word in ("--setenv", name, value)]
-    return [
-        *_bwrap(),
-        *system,
-        *("--proc", "/proc", "--dev", "/dev", *disk, "/dev/shm", *disk, "/tmp", *disk, "/hand-in"),
-        *("--chdir", "/tmp", *settings, sys.executable, "-B", "/grade/inside.py"),
-    ]
+    return [*words, "--chdir", "/tmp", *settings, sys.executable, "-B", "/grade/play.py"]
 
 
 def _furnish(jail: Path) -> None:
     """The few files that programs expect to find, and matplotlib's list of fonts, which takes seconds to make."""
     (jail / "etc").mkdir()
     (jail / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
-    (jail / "etc" / "passwd").write_text("student:x:1000:1000::/tmp/home:/bin/sh\n")
+    (jail / "etc" / "passwd").write_text("student:x:1000:1000::/home/student:/bin/sh\n")
     cache = jail / "home" / ".cache" / "matplotlib"
     cache.mkdir(parents=True)
     for path in Path(matplotlib.get_cachedir()).glob("fontlist-*.json"):
         shutil.copy(path, cache)
 
 
-def run(cells: list[dict], chapter: str, seeds: dict[str, list[int]], limits: Limits, data: Path | None) -> Report:
-    """Run the cells of a notebook in a sandbox and judge the answers there.
+class Box:
+    """A sandbox that is running: its process, the channel to what runs in it, and a watcher that may end it."""
 
-    cells: each with id and source, or with id, name and asks: there the answer `asks` to the exercise `name` is due
-    seeds: exercise -> the secret seeds that it is judged with
-    """
-    job = {"chapter": chapter, "cells": cells, "user": 10**9 + secrets.randbelow(10**9), **asdict(limits)}
-    judging = sum(3 * len(each) * find(name).seconds + limits.patience for name, each in seeds.items())
+    def __init__(
+        self,
+        process: subprocess.Popen,
+        channel: socket.socket,
+        limits: Limits,
+        group: MemoryGroup | None,
+        complaints: int,
+    ) -> None:
+        self.process, self.channel, self.limits, self.group = process, channel, limits, group
+        self.complaints = complaints  # of bubblewrap and our program; both are silent before any code of a student runs
+        self.most = 0.0  # MiB that all its processes held together
+        self.cpu_seconds = 0.0  # processor time of all its processes
+        self.stopped = ""  # why it had to be ended
+        self.watcher = threading.Thread(target=self._watch, daemon=True)
+        self.watcher.start()
+
+    def _watch(self) -> None:
+        limits = self.limits
+        while self.process.poll() is None:
+            time.sleep(LOOK_EVERY)
+            children = _children(self.process)
+            self.most = max(self.most, _held(children, 2 * limits.mib))
+            self.cpu_seconds = max(self.cpu_seconds, _worked(children))
+            if len(children) > limits.processes / 2:
+                self.stopped = f"process limit: more than {limits.processes // 2} processes"
+            elif self.most > 2 * limits.mib or (self.group and self.group.kills):
+                self.stopped = self._too_much()
+            if self.stopped:
+                self.process.kill()  # bubblewrap takes all processes of its sandbox with it
+
+    def end(self) -> str:
+        """End the sandbox, and everything in it. Returns why it had been ended before; empty if it had not."""
+        self.process.kill()
+        self.process.wait()
+        self.watcher.join()
+        if self.group and self.group.kills and not self.stopped:
+            self.stopped = self._too_much()
+        return self.stopped
+
+    def complaint(self) -> str:
+        """The last line that was said about a sandbox that could not start; empty if it could."""
+        try:
+            lines = os.read(self.complaints, 2**16).decode(errors="replace").strip().splitlines()
+        except BlockingIOError:
+            return ""
+        return lines[-1] if lines else ""
+
+    def _too_much(self) -> str:
+        return f"memory limit: all processes together held more than {2 * self.limits.mib} MiB"
+
+
+@contextlib.contextmanager
+def started(job: dict, passed: list, limits: Limits, data: Path | None) -> Iterator[Box]:
+    """Start `inside/play.py` in a sandbox, with a job, a channel and the files `passed`. Ends it afterwards."""
+    ours, theirs = socket.socketpair()
+    user = 10**9 + secrets.randbelow(10**9)
+    job = json.dumps({"user": user, **asdict(limits), **job}).encode()
+    group = MemoryGroup.make(2 * limits.mib * 2**20)
     with (
+        group or contextlib.nullcontext(),
+        # What no group counts is forbidden: shared memory that is in no file.
+        open_program(seccomp(shared_memory=group is not None) or ALLOW_ALL) as filter_,
         tempfile.TemporaryDirectory(prefix="grade-") as folder,
-        tempfile.TemporaryFile() as given,
-        tempfile.TemporaryFile() as report,
+        _pipe() as (complaints, complaining),
     ):
         _furnish(Path(folder))
-        given.write(json.dumps(job).encode() + b"\n" + json.dumps(seeds).encode() + b"\n")
-        given.seek(0)
-        start = time.monotonic()
         process = subprocess.Popen(
-            _arguments(Path(folder), limits, data),
-            stdin=given,
-            stdout=report,
-            stderr=None if os.environ.get("GRADE_DEBUG") else subprocess.DEVNULL,
+            [
+                *(group.prefix if group else []),
+                *_arguments(Path(folder), limits, data, filter_),
+                str(theirs.fileno()),
+            ],
+            # What bubblewrap itself has can be seen from inside, through /proc/1: no variable, no file of ours.
+            env={"PATH": os.environ.get("PATH", os.defpath)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=None if os.environ.get("GRADE_DEBUG") else complaining,
+            pass_fds=[filter_, theirs.fileno(), *(each if isinstance(each, int) else each.fileno() for each in passed)],
             preexec_fn=lambda: _limit_files(limits),
             start_new_session=True,
         )
-        stopped, mib = _watch(process, limits, start + limits.seconds + judging + 2 * limits.patience)
-        seconds = time.monotonic() - start
-        report.seek(0)
-        result = _read(report.read(REPORT))
-    result.seconds, result.mib = seconds, mib
-    result.ended = stopped or result.ended
-    return result
+        theirs.close()
+        box = Box(process, ours, limits, group, complaints)
+        try:
+            ours.settimeout(limits.patience)
+            with contextlib.suppress(OSError):  # it has ended already: the reader will notice
+                ours.sendall(len(job).to_bytes(8, "big") + job)
+            yield box
+        finally:
+            box.end()
+            ours.close()
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """The ends of a pipe; reading does not wait."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    try:
+        yield read, write
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def die_with_parent() -> None:
+    """End this process when its parent ends, however that happens (Linux)."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _limit_files(limits: Limits) -> None:
@@ -202,31 +308,20 @@ def _limit_files(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def _watch(process: subprocess.Popen, limits: Limits, deadline: float) -> tuple[str, float]:
-    """Wait for the sandbox to end, or end it. Returns why it had to be ended, and the most memory it held in MiB."""
-    most = 0.0
-    try:
-        while process.poll() is None:
-            time.sleep(LOOK_EVERY)
-            children = _children(process)
-            if len(children) > limits.processes / 2:
-                return f"process limit: more than {limits.processes // 2} processes", most
-            most = max(most, _held(children, 2 * limits.mib))
-            if most > 2 * limits.mib:
-                return f"memory limit: all processes together held more than {2 * limits.mib} MiB", most
-            if time.monotonic() > deadline:
-                return "time limit: the judgment did not come to its end", most
-        return "", most
-    finally:
-        process.kill()  # bubblewrap takes all processes of its sandbox with it
-        process.wait()
-
-
 def _children(process: subprocess.Popen) -> list[psutil.Process]:
     try:
         return psutil.Process(process.pid).children(recursive=True)
     except psutil.Error:  # it has just ended
         return []
+
+
+def _worked(processes: list[psutil.Process]) -> float:
+    """Seconds of processor time that the processes have had, with those of their children that ended."""
+    total = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
 
 
 def _held(processes: list[psutil.Process], enough: float) -> float:
@@ -246,20 +341,3 @@ def _memory(process: psutil.Process, ask: Callable[[psutil.Process], int]) -> in
             memory = process.memory_info()
             return memory.rss - memory.shared
     return 0
-
-
-def _read(report: bytes) -> Report:
-    """The report, line by line: the last one may be cut off."""
-    result = Report()
-    for line in report.split(b"\n"):
-        try:
-            said = json.loads(line)
-            if said["kind"] == "notebook":
-                result.ended, result.cells = str(said["ended"]), dict(said["cells"])
-            elif said["kind"] == "verdict":
-                result.verdicts[str(said["name"])] = said
-            elif said["kind"] == "end":
-                result.cpu_seconds = float(said["cpu_seconds"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue
-    return result

@@ -11,6 +11,7 @@ import argparse
 import fcntl
 import importlib.util
 import os
+import resource
 import secrets
 import shutil
 import signal
@@ -23,11 +24,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools import npm
+from tools import npm, walls
 from tools.course import ROOT, chapters
 from tools.hub import sandbox
 from tools.hub.publish import publish, pull_path
-from tools.hub.settings import Settings
+from tools.hub.settings import BOARD, Settings
 
 CONFIG = ROOT / "hub" / "jupyterhub_config.py"
 ADMIN = "instructor"
@@ -39,13 +40,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     options = arguments(argv)
     state = options.state.expanduser().resolve()
-    state.mkdir(parents=True, exist_ok=True)
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        (state / "lock").touch()
+    except OSError as error:
+        raise SystemExit(
+            f"The hub cannot use {state} ({error.strerror}): choose another folder with --state."
+        ) from None
     if options.what == "update":
         print(published(publish(state)))
         print(f"The link, after the address of your hub:\n  {pull_path(state)}")
         return 0
     need_packages()
-    os.umask(0o077)  # what students do is nobody else's business, also on this machine
+    os.umask(0o077)  # students' work is private, also on this machine
+    state.chmod(0o700)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a class has many connections
     with alone(state):
         settings = choose(options, state)
         changed = publish(state)
@@ -65,7 +75,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--port", type=int, default=8000, help="0 for any free one (default: 8000)")
     add("--state", type=Path, default=ROOT / "build" / "hub", metavar="DIR", help="what is kept (default: build/hub)")
     add("--data", type=Path, metavar="DIR", help="data sets, read-only for students (default: as in the notebooks)")
-    add("--memory", type=float, default=4, metavar="GIB", help="limit for each process of a student, 0 for none (4)")
+    add("--memory", type=float, default=4, metavar="GIB", help="memory for each student, 0 for no limit (4)")
+    add("--board", action="store_true", help="a page that shows you, live and without names, how the class is doing")
     add("--threads", type=int, default=threads(), help=f"of PyTorch per student (default here: {threads()})")
     options = parser.parse_args(argv)
     if options.password is not None and (len(options.password) < SHORTEST or not options.password.isascii()):
@@ -78,7 +89,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def threads() -> int:
     """Threads of PyTorch for one student: an eighth of the cores, as a class rarely computes all at once; 1 to 4.
 
-    Threads of several students on one core wait for one another, so more of them make everybody slower.
+    Threads of several students on one core wait for one another, so more of them make all of them slower.
     """
     return min(4, max(1, (os.cpu_count() or 1) // 8))
 
@@ -104,8 +115,13 @@ def alone(state: Path) -> Iterator[None]:
 
 
 def choose(options: argparse.Namespace, state: Path) -> Settings:
-    """Everything that this start needs to know. Raises SystemExit where the port is taken or the proxy missing."""
-    return Settings(
+    """Everything that this start needs to know. Raises SystemExit where something is missing, taken or unsafe."""
+    if (trouble := sandbox.trouble(state)) and os.geteuid() == 0:
+        raise SystemExit(
+            f"Started by root, the hub needs a sandbox for each student, and cannot make one here: {trouble} "
+            "Start it as a plain user, or see hub/README.md."
+        )
+    settings = Settings(
         state=state,
         data=data_root(options.data),
         proxy=proxy(),
@@ -117,10 +133,14 @@ def choose(options: argparse.Namespace, state: Path) -> Settings:
         admin=ADMIN,
         admin_password=secrets.token_urlsafe(24),
         start_path=pull_path(state),
-        sandboxed=sandbox.works(state),
+        sandboxed=not trouble,
         memory_gib=options.memory,
         threads=options.threads,
+        board_port=free_port("127.0.0.1") if options.board else 0,
     )
+    if os.geteuid() == 0 and (hidden := walls.hidden_from_others(settings.data)):
+        raise SystemExit(f"Students could not read the data: {hidden} is private. Run `chmod -R a+rX {settings.data}`.")
+    return settings
 
 
 def proxy(build: Path = ROOT / "build") -> Path:
@@ -239,20 +259,18 @@ def welcome(settings: Settings, news: str) -> str:
         "",
         news,
     ]
+    if settings.board_port:
+        lines.append(f"The class, live, after the login of {settings.admin}: {base}/services/{BOARD}/")
     if settings.data.exists():
         lines.append(f"Data, read-only: {settings.data}")
     else:
-        lines.append(f"No data in {settings.data}: labs use drawn images. `torchcourse data fetch` gets real ones.")
+        lines.append(f"No data in {settings.data}: labs use synthetic images. `torchcourse data fetch` gets real ones.")
     if settings.sandboxed:
-        lines.append("Each student's server runs in a sandbox: others' files and the solutions are not there.")
-        if os.geteuid() == 0:
-            lines.append(
-                "Started by root, a student's processes are not limited in number: better start as a plain user."
-            )
+        lines.append("Each student's server runs in a sandbox, without others' files, the solutions and the network.")
     else:
         lines.append(
             "No sandbox can be made here (it takes bubblewrap 0.8, see hub/README.md), so students can read "
-            "each other's files and the solutions: only for a demonstration."
+            "and change each other's files and yours: only for a demonstration."
         )
     if settings.ip != "127.0.0.1":
         lines.append("Passwords travel without encryption: only in a network that you trust.")

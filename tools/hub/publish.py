@@ -67,11 +67,13 @@ def publish(state: Path, root: Path = ROOT) -> int:
         if changed:
             who = ("-c", "user.name=The course", "-c", "user.email=course@localhost")
             git(*here, *who, "commit", "--quiet", "--message", f"{len(changed)} files of the course")
+    for path in (bare, *bare.rglob("*")):  # students are other users, and the hub keeps its files to itself
+        path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
     return len(changed)
 
 
 def pull_path(state: Path, open_path: str = "labs", root: Path = ROOT) -> str:
-    """The link without its host: log in, get or update one's own copy of the course, open `open_path` in it."""
+    """The link without its host: log in, get or update the user's copy of the course, open `open_path` in it."""
     name = course_name(root)
     where = {
         "repo": repository(state, root).as_uri(),

@@ -2,55 +2,172 @@
 
 Inside, a student finds the system's programs, the Python environment, the package of the course, the data and the
 course's repository, all read-only, and their own home, writable. Everything else is not there: other students' homes,
-the project with its solutions, the hub's own files, other people's processes. The network is the machine's: the hub has
-to reach the server, and the server the hub.
+the project with its solutions, the hub's own files, other processes, the machine's network (see inside.py).
+
+Started by root, each student is a user of their own, with a number that no one else has. Bubblewrap arranges the files
+as root, because environment and home may be where that user cannot go; then it gives root up for good, before the first
+program of the student's starts. A user namespace would show the machine's root under another name instead, and the
+files in /proc/sys would be its own. Started by a plain user, a user namespace does all that.
 """
 
 import importlib.util
 import os
+import secrets
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+from tools import walls
+
 # What programs look up in /etc. Not the whole of it: a hub started by root would show its passwords, too.
-ETC = ("alternatives", "ca-certificates", "fonts", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
-ETC += ("mime.types", "nsswitch.conf", "pki/ca-trust", "pki/tls/certs", "resolv.conf", "ssl/certs", "ssl/openssl.cnf")
-ETC += ("terminfo", "timezone")
-# The one user that a sandbox knows.
-ACCOUNTS = {"passwd": "student:x:1000:1000:Student:/:/bin/bash\n", "group": "student:x:1000:\n"}
+ETC = ("alternatives", "ca-certificates", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
+ETC += ("mime.types", "nsswitch.conf", "pki/ca-trust", "pki/tls/certs", "ssl/certs", "ssl/openssl.cnf", "terminfo")
+ETC += ("timezone",)
+SYS = ("bus", "class", "dev", "devices", "module")  # of /sys: processors and GPUs, but no cgroups
+SYSTEM = (Path("/"), Path("/dev"), Path("/proc"), Path("/tmp"))  # bubblewrap makes these
+PLACE = Path("/run/torchcourse")  # inside: what belongs to the hub
+EXCHANGE = Path("/usr/local/share/nbgrader")  # what others hand in, where nbgrader is in use
 PROCESSES = 512  # per student: a kernel of PyTorch and its DataLoader workers take dozens, threads included
+FILES = 4096  # that a process may have open
+USERS = range(2_000_000_000, 2_100_000_000)  # numbers that Linux distributions leave alone
 
 
-def walls(home: Path, readable: list[Path], accounts: Path, shared_memory: int = 2**30) -> list[str]:
+@dataclass(frozen=True)
+class Memory:
+    """How many bytes each part may have, so that all of them stay within what a student has."""
+
+    group: int | None  # of everything, where the system can count it
+    process: int | None  # of each process
+    shared: int  # of /dev/shm, through which DataLoader workers hand over their batches
+    temporary: int  # of /tmp
+
+    @classmethod
+    def of(cls, gib: float, counted: bool) -> "Memory":
+        """The parts of `gib`, 0 for no limit. counted: whether a walls.MemoryGroup holds the sum."""
+        if not gib:
+            return cls(None, None, 2**30, 2 * 2**30)
+        whole = int(gib * 2**30)
+        shared, temporary = whole // 4, whole // 8
+        process = whole if counted else whole - shared - temporary
+        return cls(whole if counted else None, process, shared, temporary)
+
+    @property
+    def strict(self) -> bool:
+        """Whether memory that no limit counts is forbidden: where there is a limit and no group that holds it.
+
+        Not beside a GPU, as its driver may share such memory with programs.
+        """
+        return self.process is not None and self.group is None and not gpus()
+
+
+def gpus() -> list[Path]:
+    """The devices of NVIDIA's driver."""
+    return sorted(Path("/dev").glob("nvidia*"))
+
+
+def arguments(
+    home: Path, readable: Iterable[Path], own: Path, user: int | None, memory: Memory, filter_fd: int
+) -> list[str]:
     """The words that start a command inside the sandbox: put them before it.
 
     home: the student's folder, writable; must exist
     readable: folders and files that are shown at their own place, read-only
-    accounts: the folder that write_accounts has filled
-    shared_memory: bytes for /dev/shm, through which DataLoader workers hand over their batches
+    own: the folder that `furnish` has filled
+    user: the number of the student's user; None if the hub itself is not root
+    filter_fd: where bubblewrap reads the program of walls.seccomp
     """
-    words = ["bwrap", "--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try"]
-    words += ["--uid", "1000", "--gid", "1000", "--disable-userns"]
-    words += ["--ro-bind", "/usr", "/usr"]
+    words = ["bwrap", "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-net"]
+    words += ["--unshare-uts", "--hostname", "localhost", "--unshare-cgroup-try", "--seccomp", str(filter_fd)]
+    if user is None:
+        words += ["--unshare-user", "--uid", "1000", "--gid", "1000", "--disable-userns"]
+    else:
+        words += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    binds = [("--ro-bind", Path("/usr"), Path("/usr"))]
+    links = []
     for name in ("bin", "lib", "lib32", "lib64", "sbin"):
         top = Path("/", name)
         if top.is_symlink():
-            words += ["--symlink", os.readlink(top), str(top)]
+            links += ["--symlink", os.readlink(top), str(top)]
         elif top.exists():
-            words += ["--ro-bind", str(top), str(top)]
-    for name in ETC:
-        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for name in ACCOUNTS:
-        words += ["--ro-bind", str(accounts / name), f"/etc/{name}"]
-    words += ["--ro-bind-try", "/sys", "/sys", "--proc", "/proc", "--dev", "/dev"]
-    for device in sorted(Path("/dev").glob("nvidia*")):
+            binds.append(("--ro-bind", top, top))
+    there = [Path("/etc", name) for name in ETC] + [Path("/sys", name) for name in SYS]
+    binds += [("--ro-bind", path, path) for path in there if path.exists()]
+    binds += [("--ro-bind", own / "etc" / name, Path("/etc", name)) for name in os.listdir(own / "etc")]
+    binds += [("--ro-bind", path, path) for path in readable]
+    binds += [("--ro-bind", own / name, PLACE / name) for name in ("hub", "board") if (own / name).exists()]
+    binds += [("--ro-bind", Path(__file__).with_name("inside.py"), PLACE / "inside.py")]
+    binds += [("--bind", home, home)]
+    words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    for device in gpus():
         words += ["--dev-bind", str(device), str(device)]
-    words += ["--size", str(shared_memory), "--tmpfs", "/dev/shm", "--size", str(2 * 2**30), "--tmpfs", "/tmp"]
-    for path in readable:
-        words += ["--ro-bind", str(path), str(path)]
-    words += ["--bind", str(home), str(home), "--chdir", str(home)]
-    return [*words, "--remount-ro", "/", "--"]  # the folders that lead to all these, too
+    if memory.strict:  # mapped and shared, it is memory that no limit counts
+        words += ["--dev-bind", "/dev/null", "/dev/zero"]
+    for path, size in (("/dev/shm", memory.shared), ("/tmp", memory.temporary)):
+        words += ["--perms", "1777", "--size", str(size), "--tmpfs", path]
+    words += links
+    # Bubblewrap would make the folders that lead to a bind for its own user alone.
+    for folder in sorted({parent for _, _, path in binds for parent in path.parents if parent not in SYSTEM}):
+        words += ["--dir", str(folder)]
+    for how, source, path in binds:
+        words += [how, str(source), str(path)]
+    if EXCHANGE.exists():
+        words += ["--tmpfs", str(EXCHANGE), "--remount-ro", str(EXCHANGE)]
+    words += ["--remount-ro", "/dev", "--remount-ro", "/", "--"]
+    if user is not None:
+        words += ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all", "--"]
+    return [*words, *limits(memory, PROCESSES), "env", f"--chdir={home}"]  # only the student may go there
+
+
+def limits(memory: Memory, processes: int = 0) -> list[str]:
+    """The words that put a command under limits: memory of each of its processes, their number, files, no core files.
+
+    processes: 0 for no limit: outside a sandbox all students are one user, and the hub too
+    """
+    if shutil.which("prlimit") is None:
+        return []
+    words = ["prlimit", "--core=0", f"--nofile={FILES}"]
+    words += [f"--nproc={processes}"] if processes else []
+    return [*words, *([f"--data={memory.process}"] if memory.process else []), "--"]
+
+
+def furnish(own: Path, user: int | None, repositories: Iterable[Path]) -> Path:
+    """Write the few files of /etc that are made for the sandbox into `own`, and return it."""
+    number = 1000 if user is None else user
+    trusted = "".join(f"\tdirectory = {path}\n" for path in repositories)  # git asks, as they belong to the hub's user
+    etc = {
+        "passwd": f"student:x:{number}:{number}:Student:/:/bin/bash\n",
+        "group": f"student:x:{number}:\n",
+        # The last one is what Gloo's processes ask for, and warn about where it has no name.
+        "hosts": "127.0.0.1 localhost\n::1 localhost\n::ffff:127.0.0.1 localhost4\n",
+        "gitconfig": f"[safe]\n{trusted}",
+    }
+    (own / "etc").mkdir(parents=True, exist_ok=True)
+    for name, text in etc.items():
+        (own / "etc" / name).write_text(text)
+        (own / "etc" / name).chmod(0o644)
+    return own
+
+
+def settle(home: Path) -> int | None:
+    """Make a student's home. Returns the number of their user, which the home belongs to; None if we are not root."""
+    if os.geteuid() != 0:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return None
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    user = home.stat().st_uid
+    if user not in USERS:
+        taken = {other.stat().st_uid for other in home.parent.iterdir()}
+        while (user := secrets.choice(USERS)) in taken:
+            pass
+        for _, folders, files, folder in os.fwalk(home):
+            for name in (*folders, *files):
+                os.chown(name, user, user, dir_fd=folder, follow_symlinks=False)
+        os.chown(home, user, user)  # last: a walk that was cut short starts again
+    home.chmod(0o700)
+    return user
 
 
 def interpreter() -> list[Path]:
@@ -63,31 +180,24 @@ def package(name: str) -> Path:
     return Path(importlib.util.find_spec(name).origin).parent
 
 
-def limits(memory_gib: float, processes: bool) -> list[str]:
-    """The words that put a command under limits: memory of each of its processes, number of processes, no core files.
+def trouble(state: Path) -> str:
+    """Why no sandbox can be made here, in one sentence; empty if one can.
 
-    memory_gib: 0 for no limit
-    processes: whether to limit their number; inside the sandbox the count is the student's own. The kernel ignores this
-        limit where the hub was started by root
+    Tried with all that a server needs: bubblewrap new enough, a kernel that lets it, an environment that may be read.
     """
-    if shutil.which("prlimit") is None:
-        return []
-    memory = [f"--data={int(memory_gib * 2**30)}"] if memory_gib else []
-    number = [f"--nproc={PROCESSES}"] if processes else []
-    return ["prlimit", "--core=0", *memory, *number, "--"]
-
-
-def works(state: Path) -> bool:
-    """Whether a sandbox can be made here: bubblewrap is installed, new enough, and the kernel lets it."""
-    if shutil.which("bwrap") is None:
-        return False
-    trial = [*walls(state, interpreter(), write_accounts(state / "etc")), sys.executable, "-c", "import jupyterhub"]
-    return subprocess.run(trial, capture_output=True).returncode == 0
-
-
-def write_accounts(folder: Path) -> Path:
-    """Write the sandbox's passwd and group into `folder`, and return it."""
-    folder.mkdir(exist_ok=True)
-    for name, line in ACCOUNTS.items():
-        (folder / name).write_text(line)
-    return folder
+    for program in ("bwrap", "setpriv", "prlimit"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed (Debian: apt install bubblewrap util-linux)."
+    if (program := walls.seccomp()) is None:
+        return "the kit knows the system calls of x86_64 and aarch64 only."
+    own = state / "trial"
+    user = settle(own / "home")
+    furnish(own, user, [])
+    memory = Memory(None, None, 2**20, 2**20)
+    with walls.open_program(program) as fd:
+        words = arguments(own / "home", [*interpreter(), package("torchcourse")], own, user, memory, fd)
+        words += [sys.executable, "-c", "import jupyterhub, importlib.util; importlib.util.find_spec('torchcourse')"]
+        done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    shutil.rmtree(own)
+    said = (done.stderr.strip().splitlines() or [f"{words[0]} ended with status {done.returncode}"])[-1]
+    return said.rstrip(".") + "." if done.returncode else ""

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 VARIABLE = "TORCHCOURSE_HUB"
+BOARD = "board"  # the service's name
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,9 @@ class Settings:
     admin_password: str
     start_path: str  # where a student lands: the nbgitpuller link without its host
     sandboxed: bool
-    memory_gib: float  # per process of a student, 0 for no limit
+    memory_gib: float  # per student, 0 for no limit
     threads: int  # of PyTorch, per student
+    board_port: int = 0  # between students' kernels and the board of the class, on loopback; 0 without a board
 
     def environment(self) -> dict[str, str]:
         """The environment variable that carries these settings."""

@@ -32,7 +32,7 @@ def build(out: Path, complete: bool = False, builder: str = "html") -> list[str]
     target = out if builder == "html" else work / builder
     command = ["-b", builder, "-c", str(Path(__file__).parent), "-d", str(work / "doctrees"), "-q"]
     if status := build_main([*command, "--fail-on-warning", "--keep-going", str(work / "pages"), str(target)]):
-        return [f"Sphinx ended with status {status}: its messages stand above."]
+        return [f"Sphinx ended with status {status}: see its messages above."]
     if builder != "html":
         return []
     pages = check.read_all(out)

@@ -20,7 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from tools import course
-from tools.course import FLOORS, ROOT
+from tools.course import LAYERS, ROOT
 
 PACKAGE = "torchcourse"
 
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 # ------------------------------------------------------------------------------------------------------------ the pages
 
 
-def floors(source: Path) -> dict[str, list[str]]:
-    """Title of a floor -> its modules; those that FLOORS does not know come last."""
+def layers(source: Path) -> dict[str, list[str]]:
+    """Title of a layer -> its modules; those that LAYERS does not know come last."""
     here = {path.stem for path in source.glob("*.py")} | {path.parent.name for path in source.glob("*/__init__.py")}
     here -= {"__init__", *(name for name in here if name.startswith("_"))}
-    found = {title: [name for name in names.split() if name in here] for title, names in FLOORS.items()}
+    found = {title: [name for name in names.split() if name in here] for title, names in LAYERS.items()}
     rest = here - {name for names in found.values() for name in names}
     return found | ({"Further modules": sorted(rest)} if rest else {})
 
@@ -51,7 +51,7 @@ def pages(source: Path) -> dict[str, str]:
         "   :ignore-module-all:",
         "",
     ]
-    for title, modules in floors(source).items():
+    for title, modules in layers(source).items():
         lines += [title, "-" * len(title), "", ".. rst-class:: modules", ""]
         lines += [f":doc:`{name} <{name}>`\n   {escape(first_sentence(source, name))}" for name in modules]
         lines += ["", ".. toctree::", "   :hidden:", "", *(f"   {name} <{name}>" for name in modules), ""]
@@ -136,7 +136,7 @@ def blocks(lines: list[str]) -> list[list[str]]:
 
 
 def prose(block: list[str], names: set[str]) -> list[str]:
-    """A paragraph, in which list items and arguments with their meaning may stand."""
+    """A paragraph, which may contain list items and arguments with their meaning."""
     written: list[str] = []
     inside, indent = "", 0  # "argument" or "item", and how far its further lines are indented
     before = ""

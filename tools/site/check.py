@@ -37,7 +37,7 @@ class Reader(HTMLParser):
         if tag in ("a", "area") and given.get("href"):
             page.links.append(given["href"])
         elif tag == "link" and given.get("href"):
-            # The canonical address is what a search engine is told; nobody fetches it.
+            # The canonical address is for search engines; no page fetches it.
             (page.links if "canonical" in (given.get("rel") or "") else page.loads).append(given["href"])
         elif tag in LOADED and given.get(LOADED[tag]):
             page.loads.append(given[LOADED[tag]])

@@ -34,6 +34,8 @@ nb_execution_mode = "off"
 nb_merge_streams = True
 myst_enable_extensions = ["attrs_block", "dollarmath"]
 myst_heading_anchors = 4
+# A cell may write a job script or C++: its text is not Python and stays plain.
+suppress_warnings = ["misc.highlighting_failure"]
 
 # The package.
 autodoc_member_order = "bysource"
@@ -89,7 +91,7 @@ linkcheck_retries = 2
 
 
 class CellLexer(PythonLexer):
-    """Python as it stands in cells: lines that start with % or ! are for Jupyter."""
+    """Python as it is in cells: lines that start with % or ! are for Jupyter."""
 
     name = "cell"
     aliases = ("course-cell",)

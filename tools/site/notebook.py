@@ -36,7 +36,7 @@ def page(notebook: NotebookNode, chapter: Chapter, kind: str, has_slides: bool) 
                 for mime in [mime for mime in output.get("data", {}) if mime.startswith(OUR_MIME)]:
                     del output.data[mime]  # numbers for the runner; the text beside them says the same
     if kind == "lecture":
-        # The lab stands below its lecture in the course map, and comes next when pages are turned.
+        # The lab is below its lecture in the course map, and comes next when pages are turned.
         toctree = f"```{{toctree}}\n:hidden:\n/labs/{chapter.name}\n```"
         notebook.cells.append(NotebookNode(cell_type="markdown", id="site-lab", metadata={}, source=toctree))
     return notebook
@@ -45,7 +45,9 @@ def page(notebook: NotebookNode, chapter: Chapter, kind: str, has_slides: bool) 
 def links(notebook: NotebookNode, chapter: Chapter, kind: str, has_slides: bool) -> str:
     """The row of links below the title: the other half of the chapter, slides, Colab, the file itself."""
     folder, other = ("notebooks", "labs") if kind == "lecture" else ("labs", "notebooks")
-    row = [f"[{'Lab' if kind == 'lecture' else 'Lecture'}](/{other}/{chapter.name}.ipynb)"]
+    row = []
+    if len(chapter.published) > 1:
+        row.append(f"[{'Lab' if kind == 'lecture' else 'Lecture'}](/{other}/{chapter.name}.ipynb)")
     if has_slides:
         row.append(f'<a href="../slides/{chapter.name}.html">Slides</a>')
     if address := colab(notebook):

@@ -1,7 +1,7 @@
 """What the site is made of, gathered into one folder that Sphinx reads.
 
 Folders keep their names, so that a link from one notebook to another is as right here as it is in the repository. A
-file is written only when its content changed: Sphinx then builds only those pages anew.
+file is written only when its content changed: Sphinx then rebuilds only those pages.
 """
 
 import re
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import nbformat
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tools import course, slides
+from tools import course, release, slides
 from tools.course import ROOT, Chapter
 from tools.site import api, notebook
 
@@ -41,7 +41,8 @@ def gather(root: Path = ROOT) -> Sources:
     """Everything but the docstrings, which Sphinx takes from the package itself."""
     sources = Sources()
     add_packages(sources)
-    chapters = [add_chapter(sources, chapter, root) for chapter in course.chapters(root)]
+    package = add_wheel(sources, root)
+    chapters = [add_chapter(sources, chapter, package, root) for chapter in course.chapters(root)]
     guide = add_guide(sources, root)
     for path, text in api.pages(root / "src" / "torchcourse").items():
         sources.pages[f"api/{path}"] = text.encode()
@@ -64,18 +65,27 @@ def add_packages(sources: Sources) -> None:
     sources.static["katex.js"] = (katex / "katex.min.js").read_bytes()
 
 
-def add_chapter(sources: Sources, chapter: Chapter, root: Path) -> dict:
-    """Lecture and lab of a chapter as pages and as files; returns what the course map says about it."""
+def add_wheel(sources: Sources, root: Path) -> str:
+    """The wheel that downloaded notebooks install, published beside them; returns its address with its hash."""
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = release.build_wheel(Path(folder), root)
+        sources.extra[f"files/{wheel.name}"] = wheel.read_bytes()
+        pages = home(root)
+        return release.published(wheel, root) if pages == "/" else release.address(wheel, f"{pages}files")
+
+
+def add_chapter(sources: Sources, chapter: Chapter, package: str, root: Path) -> dict:
+    """Lecture, if there is one, and lab of a chapter as pages and as files; returns what the course map says."""
     deck = f"slides/{chapter.name}.html"
-    badges = {}
-    for kind, folder in (("lecture", "notebooks"), ("lab", "labs")):
+    badges: dict[str, str | None] = {"lecture": None}
+    for kind, folder in chapter.published.items():
         path = f"{folder}/{chapter.name}.ipynb"
         if not (root / path).is_file():
-            raise SiteError(f"{path} is missing: chapter {chapter.name} stands in course.toml. Run `make build`.")
+            raise SiteError(f"{path} is missing: course.toml has chapter {chapter.name}. Run `make build`.")
         original = nbformat.read(root / path, as_version=4)
         page = notebook.page(original, chapter, kind, has_slides=deck in sources.extra)
         sources.pages[path] = nbformat.writes(page).encode()
-        sources.extra[f"files/{path}"] = (root / path).read_bytes()
+        sources.extra[f"files/{path}"] = release.released(root / path, package)
         badges[kind] = notebook.colab(original)
     return {"chapter": chapter, "badges": badges, "deck": deck if deck in sources.extra else None}
 

@@ -1,0 +1,230 @@
+"""Plain data, and how it crosses the wall of the sandbox.
+
+What a student's process sends is read by the grader, so the reader decides what can arrive: None, booleans, numbers,
+strings, bytes, dtypes, devices, tensors, arrays, and lists, tuples and dicts of these, up to a size. Nothing in it is
+executed, and no class of the sender's is needed. Objects of other kinds arrive as a `Foreign`, which holds one line.
+
+A message is a JSON document and a block of bytes behind it. Tensors put their numbers into the block.
+
+This file is used on both sides: the grader imports it, and the sandbox finds it beside `inside.py`.
+"""
+
+import json
+import math
+import socket
+import struct
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchcourse.checks.show import Foreign, show
+
+LARGEST = 64 * 2**20  # bytes of a message that is read
+LONGEST = 8 * 2**20  # bytes of its document
+DEEPEST = 40  # containers in containers
+NUMBERS = 10**7  # places of a tensor or a range; a judge may make a list of them
+PARTS = 10**5  # of a container
+TEXT = 20_000  # characters of a string, bytes of a bytes object
+HEAD = struct.Struct(">II")  # the lengths of document and block
+
+WORDS = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 complex64 complex128"
+ARRAYS = {word: np.dtype(word) for word in WORDS.split()}
+WORDS += " bfloat16 float8_e4m3fn float8_e5m2"
+DTYPES = {word: getattr(torch, word) for word in WORDS.split()}
+
+
+class Garbage(Exception):
+    """What came is no message in this form."""
+
+
+class Gone(Exception):
+    """The other side has ended, or has not answered in time."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values
+
+
+def pack(value: Any) -> tuple[Any, bytes]:
+    """A value as a JSON document and a block of bytes. Raises ValueError for what is too large or too deep."""
+    block = bytearray()
+    return _pack(value, block, 0), bytes(block)
+
+
+def _pack(value: Any, block: bytearray, depth: int) -> Any:
+    if depth > DEEPEST:
+        raise ValueError("containers within containers, too deep to be compared")
+    if value is None or type(value) is bool:
+        return value
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, int):
+        return int(value) if abs(value) < 10**1000 else {"foreign": "an integer of more than a thousand digits"}
+    if isinstance(value, str):
+        return {"str": str(value)[:TEXT].encode("utf-8", "replace").decode()}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, bytes):
+        return {"bytes": value[:TEXT].hex()}
+    if isinstance(value, torch.Size):
+        return {"size": list(value)}
+    if isinstance(value, (list, tuple)):
+        return {"list" if isinstance(value, list) else "tuple": [_pack(each, block, depth + 1) for each in value]}
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
+    if isinstance(value, dict):
+        pairs = [[_pack(key, block, depth + 1), _pack(each, block, depth + 1)] for key, each in value.items()]
+        return {"dict": pairs}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    if isinstance(value, torch.Tensor):
+        return _pack_tensor(value, block)
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.name in ARRAYS:
+        numbers = np.ascontiguousarray(value).tobytes()
+        return {
+            "array": [value.dtype.name, list(value.shape), isinstance(value, np.generic)],
+            "at": _put(numbers, block),
+        }
+    return {"foreign": show(value)[:TEXT]}
+
+
+def _pack_tensor(value: torch.Tensor, block: bytearray) -> Any:
+    name = str(value.dtype).removeprefix("torch.")
+    if value.is_meta or value.layout != torch.strided or value.is_nested or name not in DTYPES:
+        kind = "meta" if value.is_meta else "sparse" if value.layout != torch.strided else None
+        return {"tensor": [name, list(value.shape), False], "kind": kind} if kind else {"foreign": show(value)[:TEXT]}
+    # A copy: a part of one element counts as contiguous whatever its stride, an empty array of NumPy may have strides
+    # of 0, and neither can be viewed as bytes.
+    row = value.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
+    numbers = row.view(torch.uint8).numpy().tobytes()
+    return {"tensor": [name, list(value.shape), value.requires_grad], "at": _put(numbers, block)}
+
+
+def _put(numbers: bytes, block: bytearray) -> list[int]:
+    if len(block) + len(numbers) > LARGEST // 2:
+        raise ValueError(f"more than {LARGEST // 2**21} MiB of numbers")
+    block += numbers
+    return [len(block) - len(numbers), len(numbers)]
+
+
+def unpack(document: Any, block: bytes) -> Any:
+    """The value that `pack` was given. Raises Garbage for what `pack` does not make."""
+    try:
+        return _unpack(document, block, 0)
+    except Garbage:
+        raise
+    except Exception as error:
+        raise Garbage(f"{type(error).__name__}") from None
+
+
+def _unpack(document: Any, block: bytes, depth: int) -> Any:
+    if depth > DEEPEST + 1:
+        raise Garbage("too deep")
+    if document is None or isinstance(document, (bool, int, float)):
+        return document
+    kind, content = next(iter(document.items()))
+    match kind:
+        case "str":
+            return str(content)
+        case "complex":
+            return complex(float(content[0]), float(content[1]))
+        case "bytes":
+            return bytes.fromhex(content)
+        case "size" if len(content) <= PARTS:
+            return torch.Size(int(each) for each in content)
+        case "list" | "tuple" if len(content) <= PARTS:
+            made = [_unpack(each, block, depth + 1) for each in content]
+            return made if kind == "list" else tuple(made)
+        case "range":
+            made = range(*(int(each) for each in content))
+            if len(made) > NUMBERS:
+                raise Garbage("a range that is too long")
+            return made
+        case "dict" if len(content) <= PARTS:
+            return {_unpack(key, block, depth + 1): _unpack(each, block, depth + 1) for key, each in content}
+        case "dtype":
+            return DTYPES[content] if content in DTYPES else Foreign(f"torch.{str(content)[:TEXT]}")
+        case "device":
+            return torch.device(str(content)[:100])
+        case "tensor":
+            return _unpack_tensor(document, block)
+        case "array":
+            name, shape, alone = content
+            if max(shape, default=0) > NUMBERS:
+                raise Garbage("an array that is too large")
+            numbers = _numbers(document, block, shape, ARRAYS[name].itemsize)
+            array = np.frombuffer(numbers, ARRAYS[name]).copy().reshape([int(each) for each in shape])
+            return array[()] if alone else array
+        case "foreign":
+            return Foreign(str(content)[:TEXT])
+    raise Garbage(f"an unknown kind, or too many parts: {str(kind)[:50]}")
+
+
+def _unpack_tensor(document: dict, block: bytes) -> torch.Tensor:
+    name, shape, grad = document["tensor"]
+    dtype, shape = DTYPES[name], [int(each) for each in shape]
+    if max(shape, default=0) > NUMBERS or math.prod(shape) > NUMBERS:
+        raise Garbage("a tensor that is too large")
+    if document.get("kind") == "meta":
+        return torch.empty(shape, dtype=dtype, device="meta")
+    if document.get("kind") == "sparse":
+        nowhere = torch.empty(len(shape), 0, dtype=torch.int64)
+        return torch.sparse_coo_tensor(nowhere, torch.empty(0, dtype=dtype), shape, check_invariants=True)
+    numbers = bytearray(_numbers(document, block, shape, dtype.itemsize))
+    tensor = torch.frombuffer(numbers, dtype=torch.uint8) if numbers else torch.empty(0, dtype=torch.uint8)
+    tensor = tensor.view(dtype).reshape(shape)
+    return tensor.requires_grad_() if grad is True and (dtype.is_floating_point or dtype.is_complex) else tensor
+
+
+def _numbers(document: dict, block: bytes, shape: list, size: int) -> bytes:
+    start, length = (int(each) for each in document["at"])
+    if not 0 <= start <= start + length <= len(block) or length != math.prod(int(each) for each in shape) * size:
+        raise Garbage("a tensor whose numbers do not fit its shape")
+    return block[start : start + length]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Messages
+
+
+def send(channel: socket.socket, document: Any, block: bytes = b"") -> None:
+    """Send one message. Raises OSError if the reader is gone."""
+    text = json.dumps(document).encode()
+    channel.sendall(HEAD.pack(len(text), len(block)) + text + block)
+
+
+def receive(channel: socket.socket, seconds: float | None = None, largest: int = LARGEST) -> tuple[Any, bytes]:
+    """The next message: its document and its block.
+
+    seconds: for the whole message; None waits forever
+    Raises Gone at the end of the stream or of the time, Garbage for what is too large or no message.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    text_length, block_length = HEAD.unpack(_exactly(channel, HEAD.size, deadline))
+    if text_length > LONGEST or text_length + block_length > largest:
+        raise Garbage("a message that is too large")
+    text, block = _exactly(channel, text_length, deadline), _exactly(channel, block_length, deadline)
+    try:
+        return json.loads(text), block
+    except (ValueError, RecursionError):
+        raise Garbage("no JSON") from None
+
+
+def _exactly(channel: socket.socket, count: int, deadline: float | None) -> bytes:
+    parts, missing = [], count
+    while missing:
+        if deadline is not None:
+            channel.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            part = channel.recv(min(missing, 2**20))
+        except OSError:  # a time-out is one, too
+            raise Gone from None
+        if not part:
+            raise Gone
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,267 @@
+"""What runs in a submission's sandbox: the notebook, from the first cell to the last, as "Restart and run all".
+
+The chapters' checks are not in this sandbox, and no verdict is made here. Where a check is called, the answer is served
+to the grader: it stays in its notebook, with everything that the notebook has defined until then, and is called with
+inputs that the grader sends. Plain data goes back.
+
+Whatever this process says may be forged: the grader takes its words as text, its results as results to compare.
+"""
+
+import base64
+import contextlib
+import ctypes
+import io
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import confine
+import psutil
+
+TEXT = 10_000  # characters of printed text that are kept of a cell
+PICTURES, PICTURE = 12, 400_000  # pictures that are kept of a notebook, characters of one
+PR_SET_DUMPABLE = 4
+INTERRUPTS = 5  # that a cell may ignore, one each second
+
+
+def main() -> None:
+    confine.only_in_the_sandbox(__file__)
+    job = confine.job()
+    # The guard below ends a cell by this signal. A grader that was started with `&` would hand on that it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    confine.confine(job)
+    confine.silent()
+    # Another user than at the start: without this, no part of Python could look at its own /proc/self.
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    play(job)
+
+
+def play(job: dict) -> None:
+    """Run the cells one after the other. An error ends its cell only."""
+    import plain
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
+
+    from torchcourse import checks
+    from torchcourse.checks.show import Result
+
+    sys.path[0] = ""  # as in a notebook: a file that a cell has written can be imported
+    # Some labs end with a figure made by the student's functions where these are right: here, by all of them.
+    checks.evaluate = checks.engine.evaluate = lambda name, *_, **__: Result(name, "correct", "")
+    grader = socket.socket(fileno=job["channel"])
+    served = {name: socket.socket(fileno=number) for name, number in job["served"].items()}
+    errors: list[str] = []
+
+    class Shell(InteractiveShell):
+        def _showtraceback(self, kind: Any, error: Any, lines: list[str]) -> None:
+            errors.append(f"{kind.__name__}: {error}" if kind is SyntaxError else "\n".join(lines))
+
+    shell = Shell.instance()
+    shell.history_manager.enabled = False
+    clock = Clock(lambda reason: plain.send(grader, {"stuck": reason}))
+    budget = Budget(job["seconds"], job["clock"])
+    pictures = 0
+    plain.send(grader, {"started": True})
+    for cell in job["cells"]:
+        errors.clear()
+        printed = Capped()
+        shown: list = []
+        try:
+            if "asks" in cell:
+                from torchcourse.checks import switches
+
+                answer = eval(cell["asks"], shell.user_ns)
+                channel = served.pop(cell["name"])
+                at_work = threading.Event()
+                # When the answer is not at work, the grader hangs up because it has its verdict.
+                clock.start(lambda a=at_work, c=channel: "exercise" if a.is_set() and hung_up(c) else "")
+                # Packing looks at tensors, too.
+                with switches.neutral(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                    serve(plain, grader, cell["name"], answer, channel, at_work)
+                printed = Capped()  # what an answer prints about its inputs is not shown
+            else:
+                clock.start(budget.of_a_cell(job["cell_seconds"]))
+                with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                    with capture_output(stdout=False, stderr=False) as seen:
+                        shell.run_cell(cell["source"], store_history=True)
+                    shown = seen.outputs
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            errors.append(f"{type(error).__name__}: {error}")
+        late = clock.stop()
+        if "asks" not in cell:  # answers have limits of their own
+            budget.end_of_a_cell()
+        record = {"cell": cell["id"], "text": printed.getvalue(), "late": late, "error": "\n".join(errors)[-TEXT:]}
+        for output in shown:
+            data = getattr(output, "data", {})
+            picture = data.get("image/png")
+            if isinstance(picture, bytes):
+                picture = base64.b64encode(picture).decode()
+            if isinstance(picture, str) and len(picture) < PICTURE and pictures < PICTURES:
+                record.setdefault("pictures", []).append(picture)
+                pictures += 1
+            elif "text/plain" in data:
+                record["text"] = f"{record['text']}{data['text/plain']}\n"[:TEXT]
+        plain.send(grader, record)
+    plain.send(grader, {"whole": True})
+
+
+class Capped(io.StringIO):
+    """Keeps the first characters of what is printed."""
+
+    def write(self, text: str) -> int:
+        room = TEXT - self.tell()
+        if room > 0:
+            super().write(text[:room] + ("\n… (more was printed)\n" if len(text) > room else ""))
+        return len(text)
+
+
+class Clock:
+    """Interrupts a cell that takes too long, as the stop button does: again every second, as it may be caught.
+
+    A cell that continues anyway ends the notebook, after a last word to the grader.
+    """
+
+    def __init__(self, last_word: Callable[[str], None]) -> None:
+        self.over: Callable[[], str] | None = None
+        self.late, self.last_word = "", last_word
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def start(self, over: Callable[[], str]) -> None:
+        """From now on, interrupt the main thread as soon as `over` gives a reason."""
+        self.over, self.late = over, ""
+
+    def stop(self) -> str:
+        """Stop that. Returns the reason of the interruption; empty if there was none."""
+        self.over = None
+        return self.late
+
+    def run(self) -> None:
+        interrupted = None, 0
+        while True:
+            time.sleep(0.2)
+            over = self.over
+            if over is not None and (reason := over()):
+                self.late = self.late or reason
+                interrupted = over, interrupted[1] + 1 if interrupted[0] is over else 1
+                if interrupted[1] > INTERRUPTS:
+                    self.last_word(self.late)
+                    os._exit(1)
+                # To the main thread itself, which may be asleep: a signal to this thread would not wake it.
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                time.sleep(1)
+
+
+class Budget:
+    """Processor time for all cells of a notebook, and more time by the clock: neighbors take the processor, too."""
+
+    def __init__(self, seconds: float, clock: float) -> None:
+        self.left, self.clock = seconds, clock
+
+    def of_a_cell(self, seconds: float) -> Callable[[], str]:
+        """A function that says which limit the cell that starts now has met: "processor", "clock", or none: ""."""
+        self.worked = worked = processor_time()
+        start, seconds = time.monotonic(), min(seconds, self.left)
+
+        def over() -> str:
+            if processor_time() - worked > seconds:
+                return "processor"
+            return "clock" if time.monotonic() - start > self.clock * seconds else ""
+
+        return over
+
+    def end_of_a_cell(self) -> None:
+        self.left = max(0.0, self.left - (processor_time() - self.worked))
+
+
+def processor_time() -> float:
+    """Seconds of all processes in this sandbox, with those of their children that ended."""
+    total = 0.0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Answers
+
+
+def serve(
+    plain: Any, grader: socket.socket, name: str, answer: Any, channel: socket.socket, at_work: threading.Event
+) -> None:
+    """Let the grader ask the answer, until it hangs up. at_work: set while the answer is busy with a question."""
+    if not can_be_asked(answer):
+        document, block = plain.pack(answer)
+        plain.send(grader, {"check": name, "value": document}, block)
+        return
+    plain.send(grader, {"check": name})
+    with channel, contextlib.suppress(OSError, KeyboardInterrupt):  # interrupted after the grader has hung up
+        answer_questions(plain, answer, channel, at_work)
+
+
+def can_be_asked(answer: Any) -> bool:
+    """Tell whether the answer is a function or a class, or holds one. Other answers are plain data."""
+    return callable(answer) or (isinstance(answer, (tuple, list)) and any(callable(part) for part in answer))
+
+
+def answer_questions(plain: Any, answer: Any, channel: socket.socket, at_work: threading.Event | None = None) -> None:
+    """Call the grader's probes with the answer until the grader hangs up. at_work: set during each call."""
+    import torch
+
+    from torchcourse.checks import switches
+
+    at_work = at_work or threading.Event()
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # a cell has deleted the folder, and much of Python asks for it
+        os.chdir("/")
+    # "force_eager": a compiled function gives the same results without a compiler's minutes.
+    with switches.neutral(), torch.compiler.set_stance("force_eager"):
+        while True:
+            try:
+                _, question = plain.receive(channel)
+            except plain.Gone:
+                return
+            at_work.set()
+            probe, args, options = pickle.loads(question)
+            reply, block = reply_to(plain, probe, answer, args, options)
+            at_work.clear()
+            plain.send(channel, reply, block)
+
+
+def hung_up(channel: socket.socket) -> bool:
+    """Tell whether the grader has closed its end, while something here is still at work."""
+    try:
+        return not channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def reply_to(plain: Any, probe: Callable, answer: Any, args: tuple, options: dict) -> tuple[dict, bytes]:
+    """What a probe returns or raises, as plain data."""
+    from torchcourse.checks import engine
+
+    try:
+        document, block = plain.pack(probe(answer, *args, **options))
+        return {"value": document}, block
+    except engine.NotAttempted:
+        return {"not attempted": True}, b""
+    except engine.Incorrect as wrong:
+        return {"incorrect": [wrong.problem, wrong.expected, wrong.yours, wrong.look]}, b""
+    except engine.AnswerRaised as raised:
+        kinds = [kind.__name__ for kind in type(raised.error).__mro__]
+        return {"raised": [kinds, str(raised.error)[:TEXT], engine.line_of(raised.error)]}, b""
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        return {"stumbled": f"{type(error).__name__}: {error}"[:TEXT]}, b""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""One submission, from its cells to its verdicts: `run_apart`, which works in a process of its own.
+
+The notebook runs in a sandbox that holds no checks. Where it comes to a check, the judgment is made here, outside:
+fresh inputs go in, plain data comes out and is compared. What the student's process holds, patches or forges plays no
+part in the comparison, since it never meets an expected result.
+
+This process has limits too: what a submission makes it read is bounded, and so are its memory and its time.
+"""
+
+import base64
+import importlib
+import json
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from tools.grade import sandbox
+from tools.grade.inside import plain
+from tools.grade.sandbox import Limits, Report
+from torchcourse.checks import engine
+
+SPARE = 4 * 2**30  # bytes of memory that this process may take
+CELLS, TEXT, PICTURES, PICTURE = 2000, 10_100, 12, 400_000  # as in inside/play.py, and not left to what comes out of it
+
+
+_STARTING = threading.Lock()
+Seeds = dict[str, list[int]]  # exercise -> the secret seeds that it is judged with
+
+
+RESULTS = (engine.call, engine._attempted_there)  # probes that return what the answer returned, or nothing
+
+
+class Lost(BaseException):
+    """The answer's process is gone, or does not speak our language. No Exception: a judge must not take it for one."""
+
+
+class Remote(engine.Elsewhere):
+    """An answer in the sandbox, at the other end of a channel."""
+
+    def __init__(self, channel: socket.socket, worked: Callable[[], float] = time.process_time) -> None:
+        self.channel, self.worked = channel, worked
+        self.watched = False  # whether a probe has looked at more than the results of calls
+
+    def observe(self, probe: Any, *args: Any, **options: Any) -> Any:
+        self.watched |= probe not in RESULTS
+        try:
+            plain.send(self.channel, None, cloudpickle.dumps((probe, args, options)))
+            reply, block = plain.receive(self.channel)
+            return self.understood(reply, block)
+        except (OSError, plain.Gone):
+            raise Lost("the process ended before its verdict") from None
+        except (plain.Garbage, ValueError, TypeError, KeyError, IndexError, AttributeError):
+            raise Lost("the process sent something that is no result") from None
+
+    @staticmethod
+    def understood(reply: dict, block: bytes) -> Any:
+        if not isinstance(reply, dict) or len(reply) != 1:
+            raise plain.Garbage("no reply")
+        kind, content = next(iter(reply.items()))
+        match kind:
+            case "value":
+                return plain.unpack(content, block)
+            case "not attempted":
+                raise engine.NotAttempted
+            case "incorrect":
+                problem, expected, yours, look = (each if each is None else clean(each, 2000) for each in content)
+                wrong = engine.Incorrect(problem, look=look)
+                wrong.expected, wrong.yours = expected, yours
+                raise wrong
+            case "raised":
+                kinds, message, line = content
+                raise engine.AnswerRaised(error_elsewhere(kinds, message, line))
+            case "stumbled":
+                raise RuntimeError(clean(content, 500))
+        raise plain.Garbage(f"an unknown reply: {clean(kind, 50)}")
+
+
+def error_elsewhere(kinds: list[str], message: str, line: str | None) -> Exception:
+    """An exception that says what one in another process said, and is of the same kind, as far as Python has it."""
+    known = [vars(sys.modules["builtins"]).get(clean(kind, 80)) for kind in kinds[:20]]
+    base = next((kind for kind in known if isinstance(kind, type) and issubclass(kind, Exception)), Exception)
+    if issubclass(base, UnicodeError):  # these ask for more than a message
+        base = ValueError
+    error = type(clean(kinds[0], 80), (base,), {})(clean(message, 2000))
+    error.line_elsewhere = None if line is None else clean(line, 300)
+    return error
+
+
+def clean(text: Any, longest: int) -> str:
+    """A string that any file can hold, of limited length."""
+    return str(text)[:longest].encode("utf-8", "replace").decode()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In a process of its own
+
+
+def run_apart(cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, data: Path | None) -> Report:
+    """Run the cells of a notebook and judge its answers, in a process of its own; a process that breaks is a sentence.
+
+    cells: each with id and source, or with id, name and asks: there the answer `asks` to the exercise `name` is due
+    """
+    prepare()
+    apart = multiprocessing.get_context("forkserver")
+    ours, theirs = apart.Pipe(duplex=False)
+    process = apart.Process(target=_work, args=(theirs, cells, chapter, seeds, limits, data))
+    process.start()
+    theirs.close()
+    try:
+        heard = ours.recv_bytes(sandbox.REPORT) if ours.poll(whole_time(seeds, limits)) else b""
+    except (EOFError, OSError):
+        heard = b""
+    finally:
+        process.terminate()  # it removes what it has made, should it still be there
+        process.join(limits.patience)
+        process.kill()
+        process.join()
+        ours.close()
+    return Report(**json.loads(heard)) if heard else Report(ended="the judgment broke off: its own limits were met")
+
+
+def prepare() -> None:
+    """Start the process that others are forked from, once."""
+    with _STARTING:
+        before = tempfile.tempdir
+        # The path of its socket may have 107 characters; a temporary folder may have more.
+        if len(tempfile.gettempdir()) > 60 and os.access("/tmp", os.W_OK):
+            tempfile.tempdir = "/tmp"
+        try:
+            multiprocessing.get_context("forkserver").set_forkserver_preload([__name__])
+            multiprocessing.forkserver.ensure_running()
+        finally:
+            tempfile.tempdir = before
+
+
+def whole_time(seeds: Seeds, limits: Limits) -> float:
+    """Seconds after which a submission has ended, whatever it does."""
+    seeded = sum(len(own) * engine.STARVED * engine.find(name).seconds for name, own in seeds.items())
+    return limits.clock * limits.seconds + seeded + (len(seeds) + 6) * limits.patience
+
+
+def _work(out: Any, cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, data: Path | None) -> None:
+    sandbox.die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    resource.setrlimit(resource.RLIMIT_DATA, (SPARE, SPARE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ |= {"TORCHCOURSE_OFFLINE": "1", "TORCHCOURSE_DATA": str(data or Path(tempfile.gettempdir()) / "none")}
+    out.send_bytes(json.dumps(vars(run(cells, chapter, seeds, limits, data))).encode())
+
+
+def run(cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, data: Path | None) -> Report:
+    """What `run_apart` does. Changes random generators and the alarm clock of this process while it judges."""
+    start = time.monotonic()
+    importlib.import_module(f"torchcourse.checks.{chapter.partition('_')[2]}")
+    send_checks_by_value()
+    report = Report()
+    _notebook(report, cells, seeds, limits, data)
+    report.seconds = time.monotonic() - start
+    return report
+
+
+def send_checks_by_value() -> None:
+    """Probes of the checks travel with their code: in the sandbox of a notebook no chapter's module can be imported."""
+    for name in sandbox.CHAPTERS & sys.modules.keys():
+        cloudpickle.register_pickle_by_value(sys.modules[name])
+
+
+def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, data: Path | None) -> None:
+    """Run the sandbox: fills in what cells showed, and the verdicts."""
+    channels = {name: socket.socketpair() for name in seeds}
+    far = [theirs for _, theirs in channels.values()]
+    job = {"cells": cells, "served": {name: theirs.fileno() for name, (_, theirs) in channels.items()}}
+    with sandbox.started(job, far, limits, data) as box:
+        for each in far:
+            each.close()
+        longest = limits.clock * limits.seconds
+        deadline = time.monotonic() + 3 * limits.patience
+        try:
+            while report.ended != "whole":
+                said, block = plain.receive(box.channel, max(0.001, deadline - time.monotonic()))
+                if "started" in said and not report.cells:
+                    deadline = time.monotonic() + longest
+                elif "cell" in said and len(report.cells) < CELLS:
+                    report.cells[clean(said["cell"], 80)] = shown = _shown(said, report.cells)
+                    report.by_clock |= shown["late"] == "clock"
+                elif "check" in said and said["check"] in channels:
+                    before = time.monotonic()
+                    with channels.pop(said["check"])[0] as ours:
+                        remote = Remote(ours, lambda: box.cpu_seconds)
+                        answer = plain.unpack(said["value"], block) if "value" in said else remote
+                        report.verdicts[said["check"]] = verdict = judged(said["check"], answer, seeds[said["check"]])
+                        report.by_clock |= verdict.get("by_clock", False)
+                    deadline += time.monotonic() - before
+                elif "whole" in said:
+                    report.ended = "whole"
+                elif "stuck" in said:
+                    reason = sandbox.LATE[said["stuck"]]
+                    report.ended = f"time limit: a cell ran on although it was interrupted ({reason})"
+                    report.by_clock |= said["stuck"] == "clock"
+                    break
+        except plain.Gone:
+            late = time.monotonic() > deadline
+            report.ended = f"time limit: the notebook was still running after {longest:g} s" if late else ""
+            report.by_clock |= late
+        except (plain.Garbage, KeyError, TypeError, AttributeError, ValueError):
+            report.ended = "the notebook wrote into the channel of the grader"
+        for ours, _ in channels.values():
+            ours.close()
+        report.ended = box.end() or report.ended or "the notebook ended itself before its last cell"
+        if not report.cells and (complaint := box.complaint()):
+            report.ended = f"the sandbox could not start: {clean(complaint, 500)}"
+    report.mib, report.cpu_seconds = box.most, box.cpu_seconds
+
+
+def _shown(said: dict, cells: dict[str, dict]) -> dict:
+    """What a cell showed, as the notebook says: untrusted content, so each part is rebuilt."""
+    room = PICTURES - sum(len(each["pictures"]) for each in cells.values())
+    pictures = [each.replace("\n", "") for each in said.get("pictures", []) if _is_png(each)][: max(0, room)]
+    return {
+        "text": clean(said["text"], TEXT),
+        "error": sandbox.COLORS.sub("", clean(said["error"], TEXT)),
+        "late": said["late"] if said["late"] in sandbox.LATE else "",
+        "pictures": pictures,
+    }
+
+
+def _is_png(text: Any) -> bool:
+    """Tell whether a text is a picture, and nothing that a page could take for HTML."""
+    if not isinstance(text, str) or len(text) >= PICTURE:
+        return False
+    try:
+        return base64.b64decode(text.replace("\n", ""), validate=True).startswith(b"\x89PNG")
+    except ValueError:
+        return False
+
+
+def judged(name: str, answer: Any, seeds: list[int]) -> dict[str, Any]:
+    """The verdict on an answer: right with every seed, or the first that is wrong."""
+    try:
+        for seed in seeds:
+            start = time.monotonic()
+            result = engine.evaluate(name, answer, seed)
+            if not result.correct:
+                break
+    except Lost as lost:
+        return {"outcome": "no verdict", "message": str(lost)}
+    said = {key: getattr(result, key) for key in ("outcome", "message", "expected", "yours", "look")}
+    stumbled = repr(result.judge_failed)[:500] if result.judge_failed else None
+    by_clock = not result.correct and time.monotonic() - start >= engine.STARVED * engine.find(name).seconds
+    said = {key: value if value is None else clean(value, 2000) for key, value in said.items()}
+    return said | {"stumbled": stumbled, "by_clock": by_clock, "watched": isinstance(answer, Remote) and answer.watched}

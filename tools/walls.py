@@ -1,0 +1,309 @@
+"""Two walls that every sandbox of the kit needs beside bubblewrap's: a seccomp filter, and a limit on memory.
+
+`seccomp()` is a program for `bwrap --seccomp FD`. It closes what namespaces leave open: new user namespaces (their
+owner may mount file systems in memory), kernel interfaces that a notebook never needs, and sockets that ignore network
+namespaces, such as the one between a virtual machine and its host.
+
+`MemoryGroup.make(...)` is a cgroup: the kernel counts everything in it, shared memory and files in /dev/shm included.
+Where the system grants none it is None. The filter should then forbid the shared memory that a limit for each process
+(`RLIMIT_DATA`) does not count: `seccomp(shared_memory=False)`.
+"""
+
+import contextlib
+import errno
+import functools
+import os
+import platform
+import secrets
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# --------------------------------------------------------------------------------------------------------- system calls
+
+# The machine's number in the filter, and its numbers of the system calls. From asm/unistd.h, which never changes.
+X86_64 = {"arch": 0xC000003E, "mmap": 9, "shmget": 29, "socket": 41, "clone": 56, "semget": 64}
+X86_64 |= {"msgget": 68, "add_key": 248, "request_key": 249, "keyctl": 250, "unshare": 272, "perf_event_open": 298}
+X86_64 |= {"setns": 308, "memfd_create": 319, "bpf": 321, "userfaultfd": 323}
+AARCH64 = {"arch": 0xC00000B7, "mmap": 222, "shmget": 194, "socket": 198, "clone": 220, "msgget": 186, "semget": 190}
+AARCH64 |= {"add_key": 217, "request_key": 218, "keyctl": 219, "unshare": 97, "perf_event_open": 241}
+AARCH64 |= {"setns": 268, "memfd_create": 279, "bpf": 280, "userfaultfd": 282}
+BOTH = {"io_uring_setup": 425, "clone3": 435, "memfd_secret": 447}
+MACHINES = {"x86_64": X86_64 | BOTH, "aarch64": AARCH64 | BOTH}
+
+FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: the ones that belong to a network namespace
+NEW_NAMESPACE = 0x7E020080  # all of CLONE_NEW*
+NEW_BY_CLONE = 0x7E020000  # without CLONE_NEWTIME: clone() has the signal's number in those bits
+SHARED_ANONYMOUS = 0x21  # MAP_SHARED | MAP_ANONYMOUS
+
+LOAD, EQUAL, AT_LEAST, AND, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x54, 0x45, 0x06
+ALLOW, KILL, FAIL = 0x7FFF0000, 0x80000000, 0x00050000
+
+
+def seccomp(*, shared_memory: bool = True, machine: str | None = None) -> bytes | None:
+    """The filter, ready for `bwrap --seccomp FD`; None on a machine whose system calls are not known here.
+
+    shared_memory: whether to allow shared memory that is in no file. True where a MemoryGroup counts it; what is in
+        /dev/shm is always allowed, as the size of that folder limits it
+    """
+    number = MACHINES.get(machine or platform.machine())
+    if number is None:
+        return None
+
+    def forbid(call: str, error: int = errno.EPERM) -> list[tuple]:
+        return [(EQUAL, number[call], 0, 1), (RETURN, FAIL | error)]
+
+    def forbid_if(call: str, argument: int, *test: tuple, error: int = errno.EPERM) -> list[tuple]:
+        """`test` looks at the lower half of an argument, and goes on to its end to forbid the call."""
+        body = [(LOAD, 16 + 8 * argument), *test, (RETURN, FAIL | error), (RETURN, ALLOW)]
+        return [(EQUAL, number[call], 0, len(body)), *body]
+
+    program = [(LOAD, 4), (EQUAL, number["arch"], 1, 0), (RETURN, KILL), (LOAD, 0)]
+    if number["arch"] == X86_64["arch"]:  # the same calls by other numbers: the x32 interface
+        program += [(AT_LEAST, 0x40000000, 0, 1), (RETURN, FAIL | errno.ENOSYS)]
+    program += forbid("clone3", errno.ENOSYS)  # its flags are in memory, where no filter sees them; libc falls back
+    program += forbid_if("clone", 0, (ANY_BIT, NEW_BY_CLONE, 0, 1))
+    program += forbid_if("unshare", 0, (ANY_BIT, NEW_NAMESPACE, 0, 1))
+    known = [(EQUAL, family, len(FAMILIES) - i, 0) for i, family in enumerate(FAMILIES)]
+    program += forbid_if("socket", 0, *known, error=errno.EAFNOSUPPORT)
+    for call in ("setns", "add_key", "request_key", "keyctl", "bpf", "perf_event_open", "userfaultfd"):
+        program += forbid(call)
+    program += forbid("io_uring_setup", errno.ENOSYS)
+    if not shared_memory:
+        for call in ("memfd_create", "memfd_secret", "shmget", "semget", "msgget"):
+            program += forbid(call)
+        flags = [(AND, SHARED_ANONYMOUS), (EQUAL, SHARED_ANONYMOUS, 0, 1)]
+        program += forbid_if("mmap", 3, *flags, error=errno.ENOMEM)
+    program.append((RETURN, ALLOW))
+    return b"".join(struct.pack("<HBBI", code, *jump, value) for code, value, *jump in map(_padded, program))
+
+
+def _padded(instruction: tuple) -> tuple:
+    code, value, *jump = instruction
+    return (code, value, *(jump or (0, 0)))
+
+
+@contextlib.contextmanager
+def open_program(program: bytes) -> Iterator[int]:
+    """A file descriptor to read the filter from: for `bwrap --seccomp FD`, with `pass_fds=[FD]`, once."""
+    read, write = os.pipe()  # a pipe holds more than any filter has
+    try:
+        with open(write, "wb") as file:
+            file.write(program)
+        yield read
+    finally:
+        os.close(read)
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+def hidden_from_others(folder: Path) -> Path | None:
+    """The first file or folder, `folder` included, that another user may not read; None if there is none.
+
+    Root starts a sandbox as a user of its own, for whom the folders above do not count, as they are not there.
+    """
+    for path in (folder, *sorted(folder.rglob("*"))):
+        needed = 0o005 if path.is_dir() else 0o004
+        if path.exists() and path.stat().st_mode & needed != needed:
+            return path
+    return None
+
+
+# --------------------------------------------------------------------------------------------------------------- memory
+
+V1 = {"limit": "memory.limit_in_bytes", "swap": "memory.memsw.limit_in_bytes", "peak": "memory.max_usage_in_bytes"}
+V1 |= {"events": "memory.oom_control"}
+V2 = {"limit": "memory.max", "swap": "memory.swap.max", "peak": "memory.peak", "events": "memory.events"}
+JOIN = 'echo 0 > "$0" && exec "$@"'
+
+
+@dataclass
+class MemoryGroup:
+    """Memory that all processes of a sandbox share, with a limit that the kernel holds. Make one with `make`.
+
+        group = MemoryGroup.make(2 * 2**30)
+        with group or contextlib.nullcontext():
+            subprocess.run([*(group.prefix if group else []), "bwrap", ...])
+
+    prefix: words to put before a command, so that it starts inside; they keep file descriptors and process id
+    """
+
+    prefix: list[str]
+    version: int
+    place: Path | None  # None where systemd keeps the group: known once a process is in it
+    unit: str = ""
+
+    @classmethod
+    def make(cls, limit: int) -> "MemoryGroup | None":
+        """A new group that may hold `limit` bytes, without swap; None where the system grants none."""
+        maker = _maker()
+        return maker(limit) if maker else None
+
+    def __enter__(self) -> "MemoryGroup":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+    def add(self, pid: int) -> None:
+        """Put a running process inside. Only what it takes from now on is counted."""
+        if self.place is None:
+            raise RuntimeError("systemd keeps this group: start the command with `prefix`.")
+        (self.place / "cgroup.procs").write_text(str(pid))
+
+    @property
+    def peak(self) -> int:
+        """The most bytes held at one time; 0 if it was not counted. With systemd, only while a process is inside."""
+        said = self._read("peak").split()
+        return int(said[0]) if said else 0
+
+    @property
+    def kills(self) -> int:
+        """How many processes the kernel has killed because memory ran out. With systemd, only while one is inside."""
+        lines = (line.split() for line in self._read("events").splitlines())
+        return sum(int(line[1]) for line in lines if line[0] == "oom_kill")
+
+    def remove(self) -> None:
+        """End what still runs inside, and remove the group."""
+        folder = self._folder()
+        if folder is None:
+            return
+        patience = time.monotonic() + 10
+        while folder.exists():
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+                return
+            with contextlib.suppress(OSError):
+                for pid in (folder / "cgroup.procs").read_text().split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+            if time.monotonic() > patience:
+                return
+            time.sleep(0.01)
+
+    def _folder(self) -> Path | None:
+        if self.place is None:
+            words = [*_systemctl(), "show", "--property=ControlGroup", "--value", self.unit]
+            said = subprocess.run(words, capture_output=True, text=True).stdout.strip()
+            return Path("/sys/fs/cgroup" + said) if said.startswith("/") and self.unit in said else None
+        return self.place
+
+    def _read(self, what: str) -> str:
+        folder = self._folder()
+        try:
+            return (folder / (V1 if self.version == 1 else V2)[what]).read_text() if folder else ""
+        except OSError:
+            return ""
+
+
+ABANDONED = 600  # seconds after which a group without a process is left over: one in use is never empty for so long
+
+
+def _name() -> str:
+    """A name for a group. It says when the group was made, which the kernel doesn't."""
+    return f"torchcourse-{time.time():.0f}-{secrets.token_hex(8)}"
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the groups below `parent` that programs left which were killed before they could."""
+    for folder in parent.glob("torchcourse-*-*"):
+        with contextlib.suppress(OSError, ValueError):  # with a process in it, it stays; so does what is not ours
+            if time.time() - int(folder.name.split("-")[1]) > ABANDONED:
+                folder.rmdir()
+
+
+@functools.cache
+def _maker() -> Callable[[int], MemoryGroup | None] | None:
+    """The function that makes groups here: the first of the ways that really holds a limit, or None."""
+    for _, parent in _parents():
+        _sweep(parent)
+    limit = 2**26
+    for maker in (_with_systemd, _in_folder):
+        trial = maker(limit)
+        if trial is None:
+            continue
+        # Inside, the group must be there with its limit: systemd accepts limits that it does not enforce.
+        name = (V1 if trial.version == 1 else V2)["limit"]
+        place = str(trial.place) if trial.place else "/sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup)"
+        with trial:
+            words = [*trial.prefix, "sh", "-c", f'cat "{place}/{name}"']
+            said = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if said.returncode == 0 and said.stdout.strip() == str(limit):
+            return maker
+    return None
+
+
+def _systemctl() -> list[str]:
+    return ["systemctl"] if os.geteuid() == 0 else ["systemctl", "--user"]
+
+
+def _with_systemd(limit: int) -> MemoryGroup | None:
+    """A scope of systemd, which also plain users may have. The words of `prefix` name the way to the user's systemd."""
+    if not Path("/run/systemd/system").exists() or shutil.which("systemd-run") is None:
+        return None
+    if "SLURM_JOB_ID" in os.environ:  # a scope lies outside of the job, which its limits and its end would not reach
+        return None
+    unit = f"{_name()}.scope"
+    way = [
+        f"{name}={os.environ[name]}" for name in ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS") if name in os.environ
+    ]
+    words = ["env", *way, "systemd-run", *_systemctl()[1:], "--scope", "--quiet", "--collect", f"--unit={unit}"]
+    words += [f"--property=MemoryMax={limit}", "--property=MemorySwapMax=0", "--"]
+    return MemoryGroup(words, 2, None, unit)
+
+
+def _in_folder(limit: int) -> MemoryGroup | None:
+    """A folder below the group of this process, or of one above it: for root, and where a container owns its groups."""
+    for version, parent in _parents():
+        folder = parent / _name()
+        with contextlib.suppress(OSError):
+            folder.mkdir()
+            names = V1 if version == 1 else V2
+            try:
+                (folder / names["limit"]).write_text(str(limit))
+            except OSError:
+                folder.rmdir()
+                continue
+            with contextlib.suppress(OSError):  # not there without swap accounting
+                (folder / names["swap"]).write_text(str(limit if version == 1 else 0))
+            return MemoryGroup(["sh", "-c", JOIN, str(folder / "cgroup.procs")], version, folder)
+    return None
+
+
+def _parents() -> Iterator[tuple[int, Path]]:
+    """The groups that may get a child which counts memory: version of the interface, folder; the nearest first."""
+    mounts = {}  # version -> the group at the top of what is mounted, and where
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        root, point = before.split()[3:5]
+        if kind == "cgroup2":
+            mounts[2] = root, Path(point)
+        elif kind == "cgroup" and "memory" in options.split(","):
+            mounts[1] = root, Path(point)
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, own = line.split(":", 2)
+        version = 2 if number == "0" else 1 if "memory" in controllers.split(",") else 0
+        if version not in mounts:
+            continue
+        root, point = mounts[version]
+        folder = point / os.path.relpath(own, root) if own.startswith(root) else point
+        folder = Path(os.path.normpath(folder))
+        for parent in (folder, *folder.parents):
+            if not parent.is_relative_to(point):
+                break
+            if version == 1 or "memory" in _text(parent / "cgroup.subtree_control").split():
+                yield version, parent
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
