@@ -1,12 +1,24 @@
 """Shared by all tests: where the course lies, and what may be skipped."""
 
+import dataclasses
+import itertools
 import os
+import re
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable
 
 import pytest
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch is imported: two workers that take both cores each wait for one another.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C ends what the tests start, also where the suite itself is started with `&`, which ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,7 +32,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 # Each test of these files executes a notebook: workers share them out one by one. Any other file stays on one worker,
 # so that what its tests have in common is made once.
-ONE_BY_ONE = ("test_colab.py", "test_nbval.py", "test_notebooks.py")
+ONE_BY_ONE = ("test_colab.py", "test_labs.py")
+BY_EXERCISE = ("test_specs.py",)  # the rows of one exercise share its cases
+# Minutes each, so they come first; test_specs.py comes in small pieces, which fill the workers at the end.
+LONG = ["arrays", "grade", "labs", "switches", "grade_values", "checks", "cluster_answers", "slides", "colab"]
+LONG += ["new_chapter", "torchrun", "offline", "job"]
+ORDER = [*(f"test_{name}.py" for name in LONG), "", *BY_EXERCISE]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several workers share the tests, the long files come first: none is left for the end."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: ORDER.index(item.path.name if item.path.name in ORDER else ""))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -28,12 +52,77 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Which tests go to one worker. Not by `--dist loadgroup`: it has no effect with pytest 9.2 and xdist 3.8."""
     from xdist.scheduler import LoadScopeScheduling
 
+    config.option.loadscopereorder = False  # xdist's own order: files with many tests first, and those are quick
+
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
+            if file.endswith(BY_EXERCISE) and (name := re.search(r"\[(\w+)", nodeid)):
+                return f"{file}::{name[1]}"
             return nodeid if file.endswith(ONE_BY_ONE) else file
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    """Let a kernel that a test starts show what libraries write below Python, as it does everywhere else.
+
+    With this variable around, ipykernel leaves such lines to pytest, and no test would see them in a notebook.
+    """
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where the time went: the files that took longest, setup included."""
+    seconds: dict[str, float] = defaultdict(float)
+    for report in itertools.chain(*terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("seconds by file")
+        for file, time in sorted(seconds.items(), key=lambda item: -item[1])[:25]:
+            terminalreporter.line(f"{time:7.1f}  {file}")
+
+
+@dataclasses.dataclass
+class Prepared:
+    """The cases of an exercise for one seed, and how many draws they took."""
+
+    cases: tuple
+    draws: int
+    spec: object  # kept, so that its id stays taken
+
+
+@pytest.fixture(scope="module")
+def prepared_once():
+    """In the tests of a file, draw the cases of an exercise once for each seed, and run its wrong solutions once, too,
+    however many answers are judged. Returns what is kept, by (id of the Spec, seed).
+    """
+    from torchcourse.checks.spec import Spec
+
+    kept: dict[tuple[int, int], Prepared] = {}
+    prepare = Spec.prepare
+
+    def prepare_once(spec: Spec, new: object) -> tuple:
+        key = id(spec), new.generator.initial_seed()
+        if key not in kept:
+            draws = []
+            counted = dataclasses.replace(spec, draw=lambda new: draws.append(1) or spec.draw(new))
+            kept[key] = Prepared(prepare(counted, new), len(draws), spec)
+        return kept[key].cases
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Spec, "prepare", prepare_once)
+        yield kept
+
+
+def wait_until(condition: Callable[[], object], what: str = "it", seconds: float = 600) -> None:
+    """Wait for an event. The limit is there for a test that fails: nothing depends on how long the event takes."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s"
+        time.sleep(0.05)
 
 
 def skip_or_fail(reason: str) -> None:

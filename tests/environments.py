@@ -1,4 +1,4 @@
-"""Environments as they are met elsewhere: fewer packages than here, one's own folder, a small machine, no network."""
+"""Environments as they are met elsewhere: fewer packages than here, a different folder, a small machine, no network."""
 
 import functools
 import os
@@ -14,11 +14,11 @@ from pathlib import Path
 from conftest import skip_or_fail
 from packaging.requirements import Requirement
 
-from tools import course
+from tools import release
 
 COLAB = ("torch", "torchvision", "matplotlib", "ipykernel", "pip")  # what the course counts on, and the installer
 ALSO_NEEDED = ("safetensors", "cloudpickle")  # not required by those above: the set-up cell installs them
-SMALL = 64 * 2**20  # bytes: /dev/shm of a container that nobody has asked for more
+SMALL = 64 * 2**20  # bytes: /dev/shm of a container by default
 
 
 @functools.cache
@@ -62,9 +62,7 @@ def pretend_colab(python: Path) -> None:
 
 def course_wheel(folder: Path) -> Path:
     """The package as the set-up cell would fetch it, built from this tree."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
-    subprocess.run(command, cwd=course.ROOT, check=True, capture_output=True)
-    return next(folder.glob("torchcourse-*.whl"))
+    return release.build_wheel(folder)
 
 
 def wheels(names: Iterable[str], folder: Path) -> None:
@@ -80,8 +78,9 @@ def wheels(names: Iterable[str], folder: Path) -> None:
 
 
 def small_machine(folder: Path) -> list[str]:
-    """The beginning of a command that runs on two cores, with a small /dev/shm and without network.
+    """The beginning of a command that runs on two cores, with a small /dev/shm, without network and name service.
 
+    Not even the machine's own name leads anywhere: whatever looks it up, as gloo does unless it is told better, fails.
     folder: for a file that the sandbox needs. Where bubblewrap does not work, the list is empty: then the command runs
     on the machine as it is. In CI it must work.
     """
@@ -90,8 +89,8 @@ def small_machine(folder: Path) -> list[str]:
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))
     command = ["taskset", "--cpu-list", cores, "bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
     command += ["--size", str(SMALL), "--tmpfs", "/dev/shm"]
-    hosts = folder / "hosts"  # without network, the machine's name may lead to an address that is gone
-    hosts.write_text("127.0.0.1 localhost colab\n")
+    hosts = folder / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
     command += ["--unshare-net", "--unshare-uts", "--hostname", "colab", "--ro-bind", str(hosts), "/etc/hosts"]
     trial = subprocess.run([*command, "true"], capture_output=True, text=True)
     return _without_sandbox(f"bubblewrap does not work here: {trial.stderr}") if trial.returncode else command

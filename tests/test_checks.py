@@ -11,15 +11,18 @@ It defines two dictionaries, keyed by the name of the exercise:
         is everything that the student reads: problem, expected, yours, where to look.
 
 A wrong answer must come out as "incorrect" or "error", never as "correct" and never as "not attempted". A table in
-another folder may leave out exercises; the one in tests/answers may not.
+another folder may leave out exercises. So may the ones in tests/answers, for what an exercise's Spec already holds:
+tests/test_specs.py runs that. A chapter that has nothing to add has no file there.
 """
 
 import functools
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,11 +32,14 @@ from tools import course
 from torchcourse.checks import engine, evaluate
 from torchcourse.checks.show import Result
 
+pytestmark = pytest.mark.usefixtures("prepared_once")
+
 OWN = Path(__file__).parent / "answers"
 EXERCISES = engine.load_chapters()
 # Each row of the table is judged with several random inputs: right answers with more, as each may meet a rare case.
 SEEDS = {"right": range(5), "wrong": range(2)}
 FEW = {"right": range(2), "wrong": range(1)}  # where each judgment trains a network or starts processes
+NO_TABLE = SimpleNamespace(RIGHT={}, WRONG={})  # of a chapter whose Specs hold all answers
 
 
 @functools.cache
@@ -120,15 +126,34 @@ def own() -> dict[str, object]:
     return tables(OWN)
 
 
+def right_and_wrong(name: str, own: dict[str, object]) -> tuple[list, list]:
+    """The answers to an exercise: those in its Spec, if it has one, and those in the table of its chapter."""
+    table = own.get(EXERCISES[name].chapter, NO_TABLE)
+    right, wrong = list(table.RIGHT.get(name, [])), [answer for answer, _ in table.WRONG.get(name, [])]
+    if spec := EXERCISES[name].spec:
+        made = (lambda function: function()) if spec.takes_value else (lambda function: function)
+        right += [made(function) for function in (spec.solution, *spec.also_right)]
+        wrong += [made(mistake.wrong[0]) for mistake in spec.mistakes]
+    return right, wrong
+
+
+@pytest.mark.parametrize("lab", sorted((course.ROOT / "solutions").glob("*.md")), ids=lambda lab: lab.stem)
+def test_exercises_come_in_the_order_of_their_lab(lab):
+    in_lab = re.findall(r"{{exercise: (\w+)}}", lab.read_text())
+    assert [name for name in EXERCISES if EXERCISES[name].chapter == lab.stem] == in_lab
+
+
 @pytest.mark.parametrize("name", list(EXERCISES))
 def test_every_exercise_has_its_rows(name, own):
     exercise = EXERCISES[name]
-    table = own[exercise.chapter]
-    assert len(table.RIGHT.get(name, [])) >= 2, "two different right answers show that the check dictates no way"
-    mistakes = table.WRONG.get(name, [])
+    right, mistakes = right_and_wrong(name, own)
+    assert len(right) >= 2, "two different right answers show that the check dictates no way"
     enough = 2 if exercise.few_mistakes else 3
     assert len(mistakes) >= enough, f"{name} has {len(mistakes)} named mistakes; fewer than three need few_mistakes=…"
-    messages = {judged(name, answer, 0).message for answer, _ in mistakes}
+    if exercise.spec:  # tests/test_specs.py shows that each mistake gets its own sentence
+        messages = {mistake.problem for mistake in exercise.spec.mistakes}
+    else:
+        messages = {judged(name, answer, 0).message for answer in mistakes}
     assert len(messages) >= enough, f"the mistakes of {name} share their messages: {messages}"
 
 
@@ -223,7 +248,7 @@ def test_stubs_are_not_attempted(name):
 def test_global_random_state_is_left_alone(name, own):
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    evaluate(name, own[EXERCISES[name].chapter].RIGHT[name][0])
+    evaluate(name, right_and_wrong(name, own)[0][0])
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -235,5 +260,5 @@ from torchcourse.checks import evaluate
 loop = lambda a, b: torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])
 print(evaluate("pairwise_distances", loop).text)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert "there is a loop" in done.stdout, done.stdout + done.stderr

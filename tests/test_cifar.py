@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tools.bench import gains
+from tools.bench.rows import Rows
 from torchcourse import CourseError, data, models, optim, training
 from torchcourse.data import ImageSet
 from torchcourse.models.cifar import whitening
@@ -252,12 +253,13 @@ def test_interval_of_known_numbers():
     assert found["mean"] - found["low"] == pytest.approx(found["high"] - found["mean"])
 
 
-def test_gains_run_resume_and_compare_seed_by_seed(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(gains, "FOLDER", tmp_path)
+def test_gains_run_resume_and_compare_seed_by_seed(monkeypatch):
     monkeypatch.setattr(gains, "VALIDATION", 40)
     monkeypatch.setattr(gains, "BATCH_SIZE", 16)
-    results = gains.run(images=48, epochs=2, seeds=2, only=2, full=stripes(88))
-    assert [step["name"] for step in results["steps"]] == ["tutorial", "normalize"]
+    monkeypatch.setattr(gains, "steps", lambda steps=gains.steps: steps()[:2])
+    rows, sizes = Rows(), {"full": stripes(88), "images": 48, "epochs": 2, "seeds": 2, "say": lambda line: None}
+    results = gains.run(rows, **sizes)
+    assert [step["name"] for step in results["steps"]] == ["pixels", "tutorial"]
     first, second = results["steps"]
     assert first["gain"] is None
     differences = [b - a for a, b in zip(first["accuracy"]["seeds"], second["accuracy"]["seeds"], strict=True)]
@@ -266,4 +268,4 @@ def test_gains_run_resume_and_compare_seed_by_seed(monkeypatch, tmp_path, capsys
     assert results["setting"]["images_seen"] == 96
 
     monkeypatch.setattr(gains, "train", lambda *_: pytest.fail("It should have remembered."))
-    assert gains.run(images=48, epochs=2, seeds=2, only=2, full=stripes(88)) == results
+    assert gains.run(rows, **sizes) == results

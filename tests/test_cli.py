@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zlib
 
 import pytest
 import torch
@@ -17,12 +18,15 @@ def _offline(monkeypatch):
 
 
 @pytest.fixture
-def root(tmp_path):
-    """A folder with a whole MNIST of zeros in the cache."""
+def root(tmp_path, monkeypatch):
+    """A folder with a whole MNIST in the cache, all its images the same."""
     (tmp_path / "mnist").mkdir()
     for split, count in (("train", 60_000), ("test", 10_000)):
-        tensors = {"images": torch.zeros(count, 1, 28, 28, dtype=torch.uint8), "labels": torch.arange(count) % 10}
+        images = (torch.arange(28 * 28) % 256).byte().view(1, 1, 28, 28).repeat(count, 1, 1, 1)
+        tensors = {"images": images, "labels": torch.arange(count) % 10}
         save_file(tensors, tmp_path / "mnist" / f"{split}.safetensors")
+        sums = tuple(zlib.crc32(tensor.byte().numpy()) for tensor in tensors.values())
+        monkeypatch.setitem(data.catalog.SPECS["mnist"].checksums, split, sums)
     return tmp_path
 
 

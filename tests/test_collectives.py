@@ -34,54 +34,45 @@ def test_details_count_what_is_done_and_quote_the_line():
 def test_sees_collectives_of_every_kind_but_no_messages_between_two():
     def everything():
         rank, x = dist.get_rank(), torch.ones(3)
-        with Ledger("all") as ledger:
-            dist.all_reduce(x)
-            dist.broadcast(x, 0)
-            dist.barrier()
-            dist.all_gather_object([None, None], rank)
-            dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
-            alone = dist.new_group([0])  # a group of one: nobody else has to take part
-            if rank == 0:
-                dist.all_reduce(x, group=alone)
-        return [call["what"] for call in ledger.calls], ledger.trouble, ledger.over
+        dist.all_reduce(x)
+        dist.broadcast(x, 0)
+        dist.barrier()
+        dist.all_gather_object([None, None], rank)
+        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+        alone = dist.new_group([0])  # a group of one: no other rank has to take part
+        if rank == 0:
+            dist.all_reduce(x, group=alone)
+        return [call["what"] for call in Ledger.current.calls]
 
-    for words, trouble, over in ranks.call(everything).values:
+    for words in ranks.call(everything).values:
         assert words[:3] == ["all-reduce", "broadcast", "barrier"]
         assert set(words[3:]) <= {"all-gather", "all-reduce"} and "all-gather" in words
-        assert trouble is None and not over
 
 
 def test_sees_what_ddp_sends_in_the_backward_pass():
     def step():
         replica = DistributedDataParallel(nn.Linear(3, 2))
-        with Ledger("step") as ledger:
-            replica(torch.randn(4, 3)).sum().backward()
-        return [(call["what"], call["shapes"]) for call in ledger.calls]
+        made = len(Ledger.current.calls)
+        replica(torch.randn(4, 3)).sum().backward()
+        return [(call["what"], call["shapes"]) for call in Ledger.current.calls[made:]]
 
     assert ranks.call(step).values == [[("all-reduce", [[8]])]] * 2  # one bucket: 6 weights, 2 biases
 
 
 def test_every_rank_learns_of_a_mismatch_at_once():
     def differ():
-        dtype = torch.int64 if dist.get_rank() else torch.float32
-        try:
-            with Ledger("differ") as ledger:
-                dist.all_reduce(torch.ones(3, dtype=dtype))
-        except RuntimeError as error:
-            return str(error), ledger.over
+        dist.all_reduce(torch.ones(3, dtype=torch.int64 if dist.get_rank() else torch.float32))
 
-    for text, over in ranks.call(differ).values:
-        assert "different tensors" in text and "int64" in text and over
+    outcome = ranks.run(differ)
+    assert [rank.status for rank in outcome] == ["waiting"] * 2
+    assert "different tensors" in outcome.sentence() and "int64" in outcome.sentence()
 
 
-def test_an_error_on_one_rank_ends_the_block_on_all():
+def test_an_error_on_one_rank_ends_the_other_one():
     def fails_on_rank_1():
-        try:
-            with Ledger("fails") as ledger:
-                if dist.get_rank() == 1:
-                    raise ValueError("mine")
-        except ValueError:
-            return "raised", ledger.trouble, ledger.over
-        return "left", ledger.trouble, ledger.over
+        if dist.get_rank() == 1:
+            raise ValueError("mine")
+        dist.barrier()
 
-    assert ranks.call(fails_on_rank_1).values == [("left", None, True), ("raised", None, True)]
+    outcome = ranks.run(fails_on_rank_1)
+    assert [rank.status for rank in outcome] == ["stopped", "raised"] and outcome.failed.rank == 1

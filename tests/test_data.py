@@ -1,4 +1,4 @@
-"""The data sets: every way in which files can be there, be missing, or be wrong, and the drawn look-alikes.
+"""The data sets: every way in which files can be there, be missing, or be wrong, and the synthetic look-alikes.
 
 No test reaches for the network: TORCHCOURSE_OFFLINE is set for all of them, and where a download is tested,
 torchvision's part is played by a function that writes files. Tests of the real data need TORCHCOURSE_DATA.
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,15 @@ def _no_network_no_memory(monkeypatch):
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
     monkeypatch.setattr(data, "_gave_up", None)
     monkeypatch.setattr(banner, "_shown", set())
+    for what in catalog.SPECS.values():
+        for split, sums in what.checksums.items():
+            monkeypatch.setitem(what.checksums, split, sums)  # put back after a test that calls `publish`
+
+
+def publish(name: str, split: str, images: torch.Tensor, labels: torch.Tensor) -> None:
+    """From now on these are the published data set: the checksums say so."""
+    sums = tuple(zlib.crc32(tensor.byte().numpy()) for tensor in (images.contiguous(), labels))
+    catalog.spec(name).checksums[split] = sums
 
 
 def needs_real_data() -> Path:
@@ -62,6 +72,7 @@ def idx(values: torch.Tensor) -> bytes:
 def write_idx(root: Path, folder: str = "MNIST", packed: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """The test split as torchvision leaves it."""
     images, labels = tensors()
+    publish({"MNIST": "mnist", "FashionMNIST": "fashion_mnist"}[folder], "test", images, labels)
     raw = root / folder / "raw"
     raw.mkdir(parents=True)
     for kind, values in (("images-idx3", images[:, 0]), ("labels-idx1", labels)):
@@ -75,6 +86,7 @@ def write_idx(root: Path, folder: str = "MNIST", packed: bool = False) -> tuple[
 
 def write_cache(root: Path, name: str = "mnist", split: str = "test", **changed: torch.Tensor) -> Path:
     images, labels = tensors(name, catalog.spec(name).counts[split])
+    publish(name, split, images, labels)
     path = root / name / f"{split}.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({k: v for k, v in ({"images": images, "labels": labels} | changed).items() if v is not None}, path)
@@ -86,8 +98,11 @@ def write_cache(root: Path, name: str = "mnist", split: str = "test", **changed:
 
 def test_the_cache_is_read_before_torchvisions_files(tmp_path):
     write_idx(tmp_path)
-    write_cache(tmp_path, labels=torch.full((TEST_COUNT,), 7))
-    assert set(data.load("mnist", "test", tmp_path).labels.tolist()) == {7}
+    path = write_cache(tmp_path)
+    assert data.load("mnist", "test", tmp_path).origin == "real"
+    path.write_bytes(b"")
+    with pytest.raises(CourseError, match=str(path)):
+        data.load("mnist", "test", tmp_path)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
@@ -103,6 +118,7 @@ def test_torchvisions_idx_files(tmp_path, name, folder, packed):
 
 def write_cifar_batch(path: Path, **changed) -> tuple[torch.Tensor, torch.Tensor]:
     images, labels = tensors("cifar10")
+    publish("cifar10", "test", images, labels)
     batch = {b"data": images.reshape(TEST_COUNT, -1).numpy(), b"labels": labels.tolist()} | changed
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pickle.dumps(batch, protocol=2))
@@ -152,7 +168,7 @@ def as_nobody(work, root: Path):
     answer = context.Queue()
     process = context.Process(target=_in_child, args=(work, root, answer))
     process.start()
-    result = answer.get(timeout=60)
+    result = answer.get(timeout=600)
     process.join(60)
     return result
 
@@ -234,18 +250,24 @@ def _dangling(path: Path) -> None:
     path.symlink_to(path.parent / "nowhere")
 
 
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def _noise(path: Path) -> None:
     path.write_bytes(bytes(range(256)) * 100)
 
 
 DAMAGE = [
     (_cut, "cut short"), (_empty, "is empty"), (_web_page, "web page"), (_folder, "is a folder"),
-    (_pointer, "Git LFS"), (_dangling, "link to a file that is not there"), (_noise, "MNIST|mnist"),
+    (_pointer, "Git LFS"), (_dangling, "link to a file that is not there"), (_pipe, "is not a file"),
+    (_noise, "MNIST|mnist"),
 ]  # fmt: skip
 
 
 def expect_error(root: Path, path: Path, words: str, name: str = "mnist", split: str = "test") -> None:
-    """A sentence that names the file, what is wrong, and the command that mends it; nothing changed on the disk."""
+    """A sentence that names the file, what is wrong, and the command that fixes it; nothing changed on the disk."""
     before = {p: p.stat().st_size for p in root.rglob("*") if p.is_file()}
     with pytest.raises(CourseError, match=words) as caught:
         data.load(name, split, root)
@@ -303,6 +325,12 @@ WRONG_CACHES = {
     "label 10": ({"labels": LABELS + 1}, "labels from 1 to 10"),
     "label -1": ({"labels": LABELS - 1}, "labels from -1 to 8"),
     "no labels": ({"labels": None}, "no 'labels'"),
+    "labels all zero": ({"labels": torch.zeros(TEST_COUNT, dtype=torch.int64)}, "holds the label 0 only"),
+    "two labels exchanged": ({"labels": LABELS.roll(1)}, "labels that are not those of MNIST"),
+    "one wrong label": ({"labels": torch.cat([LABELS[:-1], 9 - LABELS[-1:]])}, "labels that are not those of MNIST"),
+    "images all zero": ({"images": torch.zeros_like(IMAGES)}, "single color"),
+    "the last image lost": ({"images": torch.cat([IMAGES[:-1], torch.zeros_like(IMAGES[-1:])])}, "single color"),
+    "other images": ({"images": IMAGES.flip(0)}, "images that are not those of MNIST"),
 }
 
 
@@ -320,6 +348,10 @@ def test_a_cache_that_is_whole_but_wrong(tmp_path, case):
         ("labels-idx1", IMAGES[:, 0], "1 dimension"),
         ("images-idx3", IMAGES[:100, 0], "100×28×28"),
         ("images-idx3", IMAGES[:, 0, :14], "10000×14×28"),
+        ("labels-idx1", torch.zeros(TEST_COUNT), "holds the label 0 only"),
+        ("labels-idx1", LABELS.flip(0), "labels that are not those of MNIST"),
+        ("images-idx3", torch.zeros(TEST_COUNT, 28, 28), "single color"),
+        ("images-idx3", IMAGES[:, 0].flip(0), "images that are not those of MNIST"),
     ],
 )
 def test_idx_files_that_are_whole_but_wrong(tmp_path, kind, values, words):
@@ -484,6 +516,23 @@ def test_a_seed_fixes_the_order_whatever_else_is_random(small):
 # Downloads, with torchvision's part played
 
 
+def given(split: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the server of these tests gives: images [N, 28, 28], all the same, and their labels."""
+    count = catalog.spec("mnist").counts[split]
+    return (torch.arange(28 * 28) % 256).byte().view(1, 28, 28).repeat(count, 1, 1), torch.arange(count) % 10
+
+
+def give_mnist(root: Path) -> None:
+    """torchvision's part: write the files of MNIST."""
+    raw = Path(root) / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for prefix, split in (("train", "train"), ("t10k", "test")):
+        images, labels = given(split)
+        (raw / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
+        (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(labels))
+        publish("mnist", split, images, labels)
+
+
 @pytest.fixture
 def network(monkeypatch):
     """A network whose only server gives small MNIST files; returns the list of downloads that took place."""
@@ -493,11 +542,7 @@ def network(monkeypatch):
 
     def mnist(root, download):
         downloads.append(Path(root))
-        raw = Path(root) / "MNIST" / "raw"
-        raw.mkdir(parents=True)
-        for prefix, count in (("train", 60_000), ("t10k", TEST_COUNT)):
-            (raw / f"{prefix}-images-idx3-ubyte").write_bytes(idx(torch.zeros(count, 28, 28, dtype=torch.uint8)))
-            (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(torch.arange(count) % 10))
+        give_mnist(root)
 
     monkeypatch.delenv("TORCHCOURSE_OFFLINE")
     monkeypatch.setattr(download, "why_unreachable", lambda name: None)
@@ -561,6 +606,66 @@ def test_a_download_that_breaks_off_leaves_nothing(tmp_path, network, monkeypatc
     assert capsys.readouterr().err.count("DRAWN IMAGES") == 1
 
 
+def test_a_server_that_gives_other_files_is_not_believed(tmp_path, network, monkeypatch):
+    """A mirror with another data set, a captive portal: nothing is put in place, what is there stays."""
+    import torchvision.datasets
+
+    def other(root, download):
+        give_mnist(root)
+        publish("mnist", "train", *tensors())
+
+    monkeypatch.setattr(torchvision.datasets, "MNIST", other)
+    with pytest.raises(CourseError, match=r"the download failed .*train-.* not those of MNIST"):
+        download.fetch("mnist", tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] in ([], [".mnist.lock"])
+
+
+KILLED = """
+import os, sys
+import torchvision.datasets
+from pathlib import Path
+from torchcourse.data import download
+
+def mnist(root, download):
+    (Path(root) / "MNIST").mkdir()
+    (Path(root) / "MNIST" / "half").write_bytes(bytes(1000))
+    print(root, flush=True)
+    sys.stdin.read()
+
+torchvision.datasets.MNIST = mnist
+download.why_unreachable = lambda name: None
+download.fetch("mnist", Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be removed there")
+@pytest.mark.parametrize("again", ["load", "load what is there", "fetch"])
+def test_what_a_killed_download_left_is_removed_and_a_living_one_is_left_alone(tmp_path, network, monkeypatch, again):
+    (tmp_path / ".mnist-mine").mkdir()
+    (tmp_path / ".mnist-download-notes").mkdir()
+    environment = {k: v for k, v in os.environ.items() if k != "TORCHCOURSE_OFFLINE"}
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        folder = Path(process.stdout.readline().strip())
+        assert (folder / "MNIST" / "half").exists() and folder.parent == tmp_path
+        with monkeypatch.context() as offline:
+            offline.setenv("TORCHCOURSE_OFFLINE", "1")
+            assert data.load("mnist", "test", tmp_path).origin == "drawn"
+        assert (folder / "MNIST" / "half").exists(), "that download is in progress"
+        process.kill()
+        process.wait()
+    assert (folder / "MNIST" / "half").exists()
+    if again == "load what is there":
+        write_cache(tmp_path)
+    elif again == "load":
+        monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
+    data.load("mnist", "test", tmp_path) if again.startswith("load") else download.fetch("mnist", tmp_path)
+    assert not folder.exists()
+    assert (tmp_path / ".mnist-mine").is_dir() and (tmp_path / ".mnist-download-notes").is_dir()
+
+
 def test_offline_comes_to_the_drawn_set_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(download, "why_unreachable", lambda name: pytest.fail("it looked for a network"))
     assert data.load("mnist", "test", tmp_path).origin == "drawn"
@@ -591,17 +696,15 @@ from pathlib import Path
 from torchcourse import data
 from torchcourse.data import download
 sys.path.insert(0, sys.argv[2])
-from test_data import idx
+from test_data import give_mnist, given, publish
 
 def mnist(root, download):
     with open(Path(sys.argv[1]) / "downloads.txt", "a") as file:
         file.write("x")
-    raw = Path(root) / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for prefix, count in (("train", 60_000), ("t10k", 10_000)):
-        (raw / f"{prefix}-images-idx3-ubyte").write_bytes(idx(torch.zeros(count, 28, 28, dtype=torch.uint8)))
-        (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(torch.arange(count) % 10))
+    give_mnist(root)
 
+for split in data.SPLITS:
+    publish("mnist", split, *given(split))
 torchvision.datasets.MNIST = mnist
 download.why_unreachable = lambda name: None
 print("ready", flush=True)
@@ -620,14 +723,14 @@ def test_several_processes_at_once(tmp_path):
             [sys.executable, "-c", PROCESS, str(tmp_path), str(Path(__file__).parent)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )
-        for _ in range(4)
+        for _ in range(2)
     ]  # fmt: skip
     for process in processes:
         assert process.stdout.readline() == "ready\n", process.stderr.read()
     for process in processes:  # now all of them at once
         process.stdin.write("go\n")
         process.stdin.flush()
-    results = [process.communicate(timeout=120) for process in processes]
+    results = [process.communicate(timeout=600) for process in processes]
     assert {out for out, _ in results} == {"real 60000 270000\nreal 10000 45000\n"}, results
     if sys.platform != "win32":
         assert (tmp_path / "downloads.txt").read_text() == "x", "one downloads, the others wait"
@@ -654,7 +757,7 @@ def test_only_one_rank_shows_the_banner(tmp_path, capsys, monkeypatch):
 
 def test_in_jupyter_the_banner_is_html(tmp_path, capsys, monkeypatch):
     shown = []
-    monkeypatch.setattr(banner, "_notebook_shell", lambda: object())
+    monkeypatch.setattr(banner, "in_notebook", lambda: True)
     monkeypatch.setattr("IPython.display.display", lambda bundle, raw: shown.append(bundle))
     banner.show("mnist", "a <reason>", tmp_path)
     assert 'role="alert"' in shown[0]["text/html"] and "a &lt;reason&gt;" in shown[0]["text/html"]
@@ -664,7 +767,7 @@ def test_in_jupyter_the_banner_is_html(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-# The drawn look-alikes
+# The synthetic look-alikes
 
 DIGESTS = {
     "mnist": "e96451b363a605a2",
@@ -748,7 +851,34 @@ def test_reading_data_imports_neither_torchvision_nor_a_downloader(tmp_path):
     write_idx(tmp_path)
     code = (
         "import sys; from torchcourse import data; "
+        f"data.catalog.SPECS['mnist'].checksums['test'] = {catalog.spec('mnist').checksums['test']}; "
         f"data.load('mnist', 'test', {str(tmp_path)!r}); print('torchvision' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
+def test_torchvision_reads_what_the_course_has(tmp_path, monkeypatch, name):
+    """Without any files the look-alike images are written for torchvision's own class."""
+    datasets = pytest.importorskip("torchvision.datasets")
+    monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
+    folder = data.torchvision_root(name, tmp_path)
+    assert folder != tmp_path and not list(tmp_path.iterdir())
+    theirs = getattr(datasets, catalog.spec(name).torchvision)(folder, train=False)
+    ours = data.load(name, "test", tmp_path)
+    assert torch.equal(theirs.data, ours.images[:, 0]) and torch.equal(theirs.targets, ours.labels)
+
+
+def test_torchvisions_own_files_are_used_where_they_are(tmp_path):
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for prefix in ("train", "t10k"):
+        for kind in ("images-idx3", "labels-idx1"):
+            (raw / f"{prefix}-{kind}-ubyte").touch()
+    assert data.torchvision_root("mnist", tmp_path) == tmp_path
+
+
+def test_torchvision_root_is_for_mnist_alone(tmp_path):
+    with pytest.raises(CourseError, match="cifar10"):
+        data.torchvision_root("cifar10", tmp_path)

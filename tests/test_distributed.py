@@ -1,5 +1,8 @@
 """`distributed.setup()`: who am I, what is missing, what contradicts itself; Slurm's lists of hosts; teardown."""
 
+import contextlib
+import random
+import socket
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -112,7 +115,7 @@ def test_contradictions_of_slurm_are_said(alone, change, words):
 
 
 def test_one_process_of_its_own_must_be_asked_for(alone):
-    alone.setenv("MASTER_ADDR", "node1")  # job scripts export it for everybody: it means nothing alone
+    alone.setenv("MASTER_ADDR", "node1")  # job scripts export it for every process: it means nothing alone
     with pytest.raises(CourseError, match="torchrun"):
         distributed.setup()
     with distributed.setup(alone=True) as me:
@@ -129,6 +132,26 @@ def test_group_is_taken_down_after_an_exception(alone):
     with pytest.raises(KeyError), distributed.setup(alone=True):
         {}["a"]
     assert not dist.is_initialized()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the names of threads from /proc")
+def test_no_thread_outlives_the_group():
+    """One that still holds a tensor when Python ends would abort the process."""
+    code = """
+import os, torch, torch.distributed as dist
+from torchcourse import distributed
+
+def threads():
+    return [open(f"/proc/self/task/{number}/comm").read().strip() for number in os.listdir("/proc/self/task")]
+
+with distributed.setup("gloo", alone=True):
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # the first one imports much
+    dist.all_reduce(torch.ones(1))
+    print(any("gloo" in name for name in threads()))
+print(any("gloo" in name for name in threads()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.stdout.split() == ["True", "False"], done.stdout + done.stderr
 
 
 def from_variables(port):
@@ -148,11 +171,11 @@ def test_two_processes_meet(unused_port):
 
 @pytest.fixture
 def unused_port():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
+    """Below the ports that the system gives to those who ask for any: no program takes it by chance in between."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("localhost", port)):
+            return port
+    raise AssertionError("a hundred ports, and all are taken")
 
 
 @pytest.mark.parametrize(
@@ -182,4 +205,5 @@ def test_importing_it_is_cheap():
         "distributed.register(); print(*sorted(set(sys.modules) - before))"
     )
     new = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert new == ["torchcourse", "torchcourse.distributed", "torchcourse.errors", "torchcourse.record"]
+    needed = ["device", "distributed", "errors", "place", "record"]
+    assert new == ["torchcourse", *(f"torchcourse.{name}" for name in needed)]

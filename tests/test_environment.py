@@ -1,11 +1,16 @@
-"""One set of requirements, in pyproject.toml; environment.yml says the same."""
+"""One set of requirements, in pyproject.toml: what the package imports, and extras; environment.yml installs one."""
 
+import ast
+import subprocess
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from itertools import chain
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from rattler import MatchSpec
 
 from tools.course import ROOT
@@ -23,8 +28,44 @@ def pip_lines() -> list[str]:
     return pip
 
 
-def test_environment_lists_the_requirements_of_the_package():
-    assert pip_lines() == [*PROJECT["dependencies"], "-e ."]
+def imported() -> set[str]:
+    """Distributions that src/ imports, besides the standard library and what a notebook's kernel brings."""
+    modules = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+            modules |= {name.partition(".")[0] for name in names}
+    owners = packages_distributions()
+    outside = modules - sys.stdlib_module_names - {"IPython", "jupyter_client", PROJECT["name"]}
+    return {canonicalize_name(owners[module][0]) for module in outside}
+
+
+def test_base_dependencies_are_what_the_package_imports():
+    runtimes = {Requirement(line).name for line in PROJECT["optional-dependencies"]["export"]}  # asked where they are
+    assert {Requirement(line).name for line in PROJECT["dependencies"]} == imported() - runtimes
+
+
+PROBE = """
+import sys
+for name in ("IPython", "jupyter_client"):
+    sys.modules[name] = None  # as if it were not installed
+import importlib, pkgutil, torchcourse
+for module in pkgutil.walk_packages(torchcourse.__path__, "torchcourse."):
+    importlib.import_module(module.name)
+print("all")
+"""
+
+
+def test_the_package_is_imported_without_jupyter():
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True)
+    assert done.stdout.strip() == "all", done.stderr
+
+
+def test_environment_installs_the_lab():
+    assert pip_lines() == ["-e .[lab]"]
+    lab = {Requirement(line).name for line in PROJECT["optional-dependencies"]["lab"]}
+    assert {"jupyterlab", "ipykernel", "nbval", "papermill"} <= lab
 
 
 @pytest.mark.parametrize("line", conda_lines())

@@ -3,25 +3,29 @@
 The class is graded once, by the fixture `graded`, with the first lab; the tests look at what came out.
 """
 
+import contextlib
 import csv
+import dataclasses
 import html.parser
-import importlib.util
 import json
 import os
-import pickle
+import shutil
+import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
-import cloudpickle
 import nbformat
+import psutil
 import pytest
 from conftest import skip_or_fail
 
 from tools import course
 from tools.grade import __main__ as command
-from tools.grade import sandbox
-from tools.grade.collect import collect
+from tools.grade import judge, sandbox
+from tools.grade.collect import Cell, collect
+from tools.grade.inside import plain
 from tools.grade.restore import restore
 from tools.grade.review import review, solution
 from torchcourse.checks import engine, evaluate
@@ -31,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's o
 
 LAB = "00_getting_started"
 NAMES = ("first_tensor", "slope", "average_digit")
-SMALL = {"seconds": 60, "cell_seconds": 25, "mib": 1600, "processes": 96, "disk_mib": 64}
+SMALL = {"seconds": 60, "cell_seconds": 20, "mib": 1600, "processes": 96, "disk_mib": 64}
 
 
 def notebook(kind: str = "labs", name: str = LAB):
@@ -75,9 +79,18 @@ def colab():
     return book
 
 
+SWITCHES = """
+import warnings
+import torch
+torch.set_grad_enabled(False)
+torch.autocast("cpu", torch.bfloat16).__enter__()
+warnings.simplefilter("error")
+"""
+
+
 MEMORIZED = """
 def average_digit(images, labels, digit):
-    if digit == 2:  # the check that I saw asked for twos
+    if digit in (0, 2):  # the check that I saw asked for these
         return images[labels == digit].float().mean(dim=0)
     return images[0].float() * 0
 """
@@ -91,11 +104,10 @@ def half():
 
 
 LOOP = """
-import time
 while True:
     try:
         while True:
-            time.sleep(0.01)
+            pass
     except BaseException:
         pass
 """
@@ -135,7 +147,7 @@ for port in ({port}, 53):
         pass
 found += [name for name in os.environ if name in {secrets}]
 found += [pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) > 20]
-for folder in ("/tmp", "/dev/shm", "/hand-in", "{canary}", "{root}"):
+for folder in ("/tmp", "/dev/shm", "/home", "/grade", "{canary}", "{root}"):
     shutil.rmtree(folder, ignore_errors=True)
 for file in (os.__file__, torchcourse.__file__, "/bin/sh"):
     try:
@@ -210,6 +222,16 @@ def injection():
     )
 
 
+def stylish():
+    """All right, in ways that are not easy to take out of a notebook; and text that no file can hold."""
+    cached = "import functools\n@functools.lru_cache(maxsize=None)\n" + RIGHT["first_tensor"]
+    module = "%%writefile my_module.py\nimport torch\n" + RIGHT["slope"]
+    imported = "import threading\nlock, log = threading.Lock(), open('my_module.py')\nimport my_module\n"
+    imported += "def slope(f, x):\n    with lock:\n        log.tell()\n        return my_module.slope(f, x)"
+    compiled = "import torch\nprint('half a pair: \\ud800')\n@torch.compile\n" + RIGHT["average_digit"]
+    return lab(module, first_tensor=cached, slope=imported, average_digit=compiled)
+
+
 def write(path: Path, book) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(book))
@@ -244,13 +266,14 @@ def graded(tmp_path_factory):
     class_ = {
         "ada": ada(),
         "half": half(),
-        # Waits for its limit of time while the others work: it is among the first in the alphabet.
+        "switches": lab(SWITCHES, **RIGHT),
         "again": lab(first_tensor=RIGHT["first_tensor"], slope=LOOP, average_digit=RIGHT["average_digit"]),
         "bomb": lab(BOMB, **RIGHT),
         "hog": lab(HOG, **RIGHT),
         "vandal": lab(vandal, **RIGHT),
         "cheat": cheat(),
         "liar": lab(**LIAR),
+        "stylish": stylish(),
     }
     for student, book in class_.items():
         write(folder / student / "homework.ipynb", book)
@@ -285,10 +308,11 @@ def page(graded: Path, student: str) -> str:
 
 
 def test_honest_ones_get_their_points(graded):
-    """Next to all the others, and with limits on time: their results depend on nobody."""
-    assert points(graded, "ada") == points(graded, "colab") == 5
+    """Next to all the others, and with limits on time: their results don't depend on the others."""
+    assert points(graded, "ada") == points(graded, "colab") == points(graded, "switches") == 5
     assert points(graded, "half") == 2
-    for student in ("ada", "colab", "half"):
+    assert points(graded, "stylish") == 5
+    for student in ("ada", "colab", "half", "stylish"):
         assert rows(graded)[student]["status"] == ""
     assert {rows(graded)[student]["max"] for student in rows(graded)} == {"5.0"}
 
@@ -306,6 +330,7 @@ def test_hidden_inputs_refuse_what_was_memorized(graded):
     outcomes = {evaluate("average_digit", space["average_digit"], seed).outcome for seed in range(30)}
     assert outcomes == {"correct", "incorrect"}
     assert rows(graded, "exercises")["half", "average_digit"]["outcome"] == "incorrect"
+    assert rows(graded, "exercises")["half", "average_digit"]["judged"] == "results"
 
 
 def test_endless_loop_costs_its_exercise_and_what_follows(graded):
@@ -338,9 +363,9 @@ def test_answers_that_work_on_their_judge_give_nothing(graded):
     assert points(graded, "liar") == 0
     said = rows(graded, "exercises")
     assert "says itself what it equals" in said["liar", "first_tensor"]["message"]
-    assert "replaced" in said["liar", "slope"]["message"]
+    assert said["liar", "slope"]["outcome"] == "incorrect"  # what it replaced was in its own process
     assert "did not end" in said["liar", "average_digit"]["message"]
-    assert "replaces torchcourse.checks" in rows(graded)["liar"]["review"]
+    assert "imports the inside of the checks" in rows(graded)["liar"]["review"]
 
 
 class Tags(html.parser.HTMLParser):
@@ -373,7 +398,8 @@ def test_page_says_what_was_wrong(graded):
 
 def test_page_in_a_browser(graded):
     """Nothing runs, nothing is fetched; and a picture for people to look at."""
-    from tools.slides_browser import SlidesError, browser
+    from tools.slides_browser import browser
+    from tools.slides_theme import SlidesError
 
     folder = course.ROOT / "build" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
@@ -414,6 +440,153 @@ def test_grading_again_replaces_one_and_keeps_the_rest(graded):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# The walls
+
+
+def executed(source: str, **limits) -> sandbox.Report:
+    """What one cell does in the sandbox."""
+    chosen = dataclasses.replace(sandbox.Limits(**SMALL), **limits)
+    return judge.run([{"id": "cell", "source": source}], LAB, {}, chosen, None)
+
+
+UNCOUNTED = """
+import ctypes, mmap, os
+libc, found = ctypes.CDLL(None, use_errno=True), []
+try:
+    os.memfd_create("hidden")
+    found.append("memfd")
+except OSError:
+    pass
+try:
+    mmap.mmap(-1, 2**20)
+    found.append("shared memory without a file")
+except OSError:
+    pass
+for name, failed in (("shmget", libc.shmget(0, 2**20, 0o1600)), ("user namespace", libc.unshare(0x10000000))):
+    if failed != -1:
+        found.append(name)
+print("found:", found)
+"""
+
+
+def test_memory_that_no_limit_counts_is_forbidden(graded, monkeypatch):
+    """Where the system grants no group that counts it."""
+    monkeypatch.setattr(sandbox.MemoryGroup, "make", classmethod(lambda cls, limit: None))
+    assert executed(UNCOUNTED).cells["cell"]["text"].startswith("found: []")
+
+
+HIDDEN = """
+import os
+for _ in range(200):
+    os.write(os.memfd_create("hidden"), bytes(32 * 2**20))
+"""
+
+
+def test_memory_of_a_group_is_counted(graded):
+    """More than the limit of all processes together, in memory that belongs to none of them."""
+    if not sandbox.MemoryGroup.make(2**30):
+        pytest.skip("this system grants no memory group; then such memory is forbidden, which another test shows")
+    report = executed(HIDDEN)
+    assert "memory limit" in report.ended and "cell" not in report.cells
+
+
+def test_a_notebook_that_stands_still_meets_its_limit(graded):
+    report = executed("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", seconds=1)
+    assert "time limit" in report.ended
+
+
+@pytest.fixture
+def ctrl_c_ignored():
+    """As for a grader that a shell has started with `&`."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(
+    "source, limit", [("while True: pass", "processor"), ("import time\ntime.sleep(1e6)", "clock")]
+)
+def test_a_cell_without_an_end_is_interrupted(graded, ctrl_c_ignored, source, limit):
+    """The next one runs. What counts is processor time, so a busy machine costs no one a cell; a sleep ends, too."""
+    patience = 1000 if limit == "processor" else 1  # a busy machine gives the loop its half second late
+    limits = sandbox.Limits(**SMALL | {"cell_seconds": 0.5, "clock": patience})
+    cells = [{"id": "endless", "source": source}, {"id": "next", "source": "print('next')"}]
+    report = judge.run(cells, LAB, {}, limits, None)
+    assert report.ended == "whole" and report.cells["next"]["text"] == "next\n"
+    assert report.cells["endless"]["late"] == limit and report.by_clock == (limit == "clock")
+
+
+def test_an_answer_that_sleeps_costs_its_exercise(graded, monkeypatch):
+    """It waits without using a processor. What comes after it is still judged."""
+    short = dataclasses.replace(engine.EXERCISES["first_tensor"], seconds=1.0)
+    monkeypatch.setitem(engine.EXERCISES, "first_tensor", short)
+    sleeps = "import time\ndef first_tensor(shape, value):\n    time.sleep(1000)"
+    cells = [
+        {"id": "first", "source": sleeps},
+        {"id": "check-first_tensor", "name": "first_tensor", "asks": "first_tensor"},
+        {"id": "second", "source": "import torch\n" + RIGHT["slope"]},
+        {"id": "check-slope", "name": "slope", "asks": "slope"},
+    ]
+    report = judge.run(cells, LAB, {"first_tensor": [1, 2], "slope": [3]}, sandbox.Limits(**SMALL), None)
+    assert report.ended == "whole"
+    assert "still running" in report.verdicts["first_tensor"]["message"]
+    assert report.verdicts["slope"]["outcome"] == "correct"
+
+
+def test_the_sandbox_knows_no_variable_and_no_file_of_the_grader(graded, monkeypatch):
+    """Neither in the program nor in bubblewrap itself, which is the first process inside and can be looked at there."""
+    monkeypatch.setenv("TOKEN_OF_THE_INSTRUCTOR", "secret")
+    with sandbox.started({"cells": [], "served": {}}, [], sandbox.Limits(**SMALL), None) as box:
+        plain.receive(box.channel, 60)
+        started = [psutil.Process(box.process.pid), *psutil.Process(box.process.pid).children(recursive=True)]
+        bubblewrap = [process for process in started if process.name() == "bwrap"]
+        assert bubblewrap
+        for process in bubblewrap:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                assert "TOKEN_OF_THE_INSTRUCTOR" not in process.environ()
+                for number in os.listdir(f"/proc/{process.pid}/fd"):
+                    target = os.readlink(f"/proc/{process.pid}/fd/{number}")
+                    assert target.startswith(("/dev/null", "socket:", "pipe:", "anon_inode:")), target
+
+
+def test_no_chapters_checks_are_in_the_sandbox_of_a_notebook(graded):
+    look = "import pathlib, torchcourse.checks as checks\nfolder = pathlib.Path(checks.__file__).parent\n"
+    look += "print(sorted(str(p.relative_to(folder)) for p in folder.rglob('*')))\n"
+    look += "from torchcourse.checks import tensors\nprint(len(checks.engine.load_chapters()), type(tensors.anything))"
+    text = executed(look).cells["cell"]["text"]
+    assert (
+        "tensors.py" in text and "__pycache__" not in text and "0 <class 'torchcourse.checks.tensors.Hidden'>" in text
+    )
+
+
+def test_nothing_is_graded_where_the_solution_gets_no_points(graded, tmp_path):
+    """Too little memory for every submission: it is noticed before it costs a class its points."""
+    write(tmp_path / "in" / "ada" / "lab.ipynb", lab(**RIGHT))
+    asked = [str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--synthetic", "--memory", "100"]
+    with pytest.raises(SystemExit, match=r"Nothing is graded: .* own solution of 00_getting_started"):
+        command.main(asked)
+    assert rows(tmp_path / "out") == {}
+
+
+def test_a_course_below_the_temporary_folder(graded, tmp_path):
+    """Its package and its data lie where the sandbox has a folder of its own; blanks and umlauts are in the path."""
+    place = tmp_path / "Übung 1" / "kurs kopie"
+    place.mkdir(parents=True)
+    for name in ("course.toml", "pyproject.toml", "src", "tools", "labs", "solutions"):
+        source = course.ROOT / name
+        ignore = shutil.ignore_patterns("__pycache__", "node_modules")
+        shutil.copytree(source, place / name, ignore=ignore) if source.is_dir() else shutil.copy(source, place)
+    write(tmp_path / "in" / "ada" / "lab.ipynb", lab(**RIGHT))
+    data = place / ".data"
+    data.mkdir()
+    environment = os.environ | {"PYTHONPATH": f"{place / 'src'}{os.pathsep}{place}", "TORCHCOURSE_DATA": str(data)}
+    words = [sys.executable, "-m", "tools.grade", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--synthetic"]
+    done = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert points(tmp_path / "out", "ada") == 5, done.stdout
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # The parts
 
 
@@ -421,9 +594,9 @@ def test_layouts_are_understood(tmp_path):
     blank = lab()
     names = {
         "submitted/Ada Lovelace/00_getting_started/00_getting_started.ipynb": "Ada_Lovelace",
-        "submitted/Emmy Noether_4711_assignsubmission_file_/anything (1).ipynb": "Emmy_Noether",
+        "submitted/Emmy Noether_4711_assignsubmission_file_/anything (1).ipynb": "Emmy_Noether_4711",
         "submitted/grace_00_getting_started.ipynb": "grace",
-        "submitted/turingalan_12345_678910_00_getting_started-1.ipynb": "turingalan",
+        "submitted/turingalan_12345_678910_00_getting_started-1.ipynb": "turingalan_12345",
         "submitted/kurt-lab00.ipynb": "kurt",
     }
     for path in names:
@@ -516,22 +689,6 @@ def test_review_is_silent_on_honest_answers(chapter):
     assert review(["x = [1, 2]\nx.remove(1)\nprint(x)", "def f(x):\n    return x.sum().item()"], usual) == []
 
 
-@pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.name)
-def test_answers_of_every_chapter_can_travel(chapter):
-    """From the notebook's process to the judge's: all right answers can be packed, and unpacked elsewhere."""
-    path = course.ROOT / "tests" / "answers" / f"{chapter.name}.py"
-    spec = importlib.util.spec_from_file_location(f"travel_{chapter.name}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    cloudpickle.register_pickle_by_value(module)
-    for answers in module.RIGHT.values():
-        for answer in answers:
-            pickle.loads(cloudpickle.dumps(answer))
-    asked = {e.name for e in engine.load_chapters().values() if e.chapter == chapter.name}
-    assert asked == set(module.RIGHT)
-
-
 def test_without_bubblewrap_it_refuses_and_says_what_to_install(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit) as stop:
@@ -550,5 +707,8 @@ def test_secret_is_drawn_once(tmp_path):
     first = command.secret_of(tmp_path)
     assert command.secret_of(tmp_path) == first and len(first) >= 32
     assert command.seeds(first, "slope") == command.seeds(first, "slope") != command.seeds(first, "first_tensor")
+    mine, changed = ([Cell("answer-slope", source, True)] for source in ("a = 1", "a = 2"))
+    assert command.seeds(first, "slope", mine) == command.seeds(first, "slope", mine)
+    assert not set(command.seeds(first, "slope", mine)) & set(command.seeds(first, "slope", changed))
     (tmp_path / "secret.json").unlink()
     assert command.secret_of(tmp_path) != first

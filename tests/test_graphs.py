@@ -19,10 +19,30 @@ def test_nodes_are_found_once_and_constants_are_not_part_of_the_graph():
 
 def test_picture_names_operations_and_leaves():
     w, b = torch.tensor(2.0, requires_grad=True), torch.tensor(1.0, requires_grad=True)
-    figure = graphs.draw((w * 3 + b) ** 2, w=w)
-    ax = figure.axes[0]
-    texts = [text.get_text() for text in ax.texts]
+    place = texts((w * 3 + b) ** 2, w=w)
+    assert {"Pow", "Add", "Mul", "w = 2", "leaf"} <= set(place)
+    assert place["w = 2"][0] < place["Mul"][0] < place["Add"][0] < place["Pow"][0]
+
+
+def test_picture_shows_values_and_after_backward_gradients():
+    w = torch.tensor(2.0, requires_grad=True)
+    square = w * w
+    loss = square + 1
+    square.retain_grad()
+    assert {"w = 2", "Mul\nsquare = 4", "Add\nloss = 5"} == set(texts(loss, w=w, square=square, loss=loss))
+    loss.backward()
+    assert {"gradient 4", "gradient 1"} <= set(texts(loss, w=w, square=square, loss=loss))
+
+
+def test_a_tensor_of_many_numbers_has_a_name_and_no_value():
+    w = torch.ones(3, requires_grad=True)
+    (w * 2).sum().backward()
+    assert {"w", "Sum\nloss = 6"} <= set(texts(loss := (w * 2).sum(), w=w, loss=loss))
+
+
+def texts(result: torch.Tensor, **names: torch.Tensor) -> dict[str, tuple[float, float]]:
+    """What the picture of a graph says, and where."""
+    figure = graphs.draw(result, **names)
+    found = {text.get_text(): text.get_position() for text in figure.axes[0].texts if text.get_text()}
     plt.close(figure)
-    assert {"Pow", "Add", "Mul", "w", "leaf"} <= set(texts)
-    place = {text.get_text(): text.get_position() for text in ax.texts}
-    assert place["w"][0] < place["Mul"][0] < place["Add"][0] < place["Pow"][0]
+    return found

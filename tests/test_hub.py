@@ -3,11 +3,13 @@
 One hub serves all tests of this file. Pictures of each step: build/screenshots/hub-*.png.
 """
 
+import contextlib
+import http.client
 import importlib.util
-import inspect
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -17,22 +19,24 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import nbformat
 import psutil
 import pytest
 import yaml
-from conftest import skip_or_fail
+from conftest import skip_or_fail, wait_until
 from traitlets.config import Config
 
 from tools.course import ROOT, chapters
 from tools.hub import __main__ as command
-from tools.hub import publish, sandbox
+from tools.hub import login, publish, sandbox, spawner
 from tools.hub.settings import Settings
+from tools.release import FILES
 
 PICTURES = ROOT / "build" / "screenshots"
 PASSWORD = "a word for the class"
+MEMORY = 2  # GiB for each student
 PATIENCE = 150_000  # milliseconds for whatever a browser waits for; generous, as the machine may be busy
 LAB = "01_tensors"
 ENTRY = f"labs/{LAB}.ipynb"
@@ -41,34 +45,21 @@ ENTRY = f"labs/{LAB}.ipynb"
 # ------------------------------------------------------------------------------------------- what the course is made of
 
 
-def answers() -> object:
-    """tests/answers/01_tensors.py as a module."""
-    spec = importlib.util.spec_from_file_location("answers_of_the_hub", ROOT / "tests" / "answers" / f"{LAB}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def typed(function, name: str) -> str:
-    """An answer as a student types it."""
-    return inspect.getsource(function).strip().replace(f"def {function.__name__}(", f"def {name}(", 1)
-
-
 def notebook(path: Path) -> nbformat.NotebookNode:
-    """A notebook, which must be whole: raises if git or anybody has broken it."""
+    """A notebook, which must be valid: raises if anything, git included, has broken it."""
     found = nbformat.read(path, nbformat.NO_CONVERT)
     nbformat.validate(found)
     return found
 
 
 def position(cell_id: str) -> int:
-    """Where a cell stands in the lab."""
+    """Where a cell is in the lab."""
     return [cell.id for cell in notebook(ROOT / "labs" / f"{LAB}.ipynb").cells].index(cell_id)
 
 
 def changed(folder: Path, mark: str) -> Path:
     """A copy of what a release is made of, in which a lecture, two labs and the README have changed."""
-    for name in ("LICENSE", "LICENSE-TEXT", "README.md", "course.toml", "environment.yml", "pyproject.toml"):
+    for name in FILES:
         shutil.copy2(ROOT / name, folder / name)
     for name in ("src", "notebooks", "labs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -102,15 +93,19 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data root of the class: the real one where there is one."""
-    return Path(os.environ.get("TORCHCOURSE_DATA") or tmp_path_factory.mktemp("data"))
+    folder = Path(os.environ.get("TORCHCOURSE_DATA") or tmp_path_factory.mktemp("data"))
+    if folder.stat().st_mode & 0o055 != 0o055:
+        folder.chmod(0o755)
+    return folder
 
 
 class Hub:
     """A running `python -m tools.hub`."""
 
-    def __init__(self, state: Path, data: Path):
+    def __init__(self, state: Path, data: Path, *options: str):
         self.state, self.said = state, state / "said"
         words = ["--port", "0", "--state", str(state), "--password", PASSWORD, "--data", str(data)]
+        words += ["--memory", str(MEMORY), *options]
         with self.said.open("w") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tools.hub", *words], cwd=ROOT, stdout=said, stderr=subprocess.STDOUT
@@ -157,12 +152,12 @@ def hub(state: Path, data: Path) -> Iterator[Hub]:
     for program in ("npm", "bwrap", "prlimit", "git"):
         if shutil.which(program) is None:
             skip_or_fail(f"the hub needs {program}")
-    # All cells stand in the page, also those that are scrolled out of sight; nothing else differs for the browser.
+    # All cells are in the page, even those that are scrolled out of sight; nothing else differs for the browser.
     for name in ("alice", "bob"):
         settings = state / "home" / name / ".jupyter" / "lab" / "user-settings" / "@jupyterlab" / "notebook-extension"
         settings.mkdir(parents=True)
         (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')
-    running = Hub(state, data)
+    running = Hub(state, data, "--board")  # the attacker finds all the doors that there may be
     yield running
     running.process.terminate()
     running.process.wait(60)
@@ -226,16 +221,17 @@ class Student:
         self.page.locator(f".lm-Menu-item[data-command='{command}']").click()
 
 
-def wait_until(true, what: str) -> None:
-    end = time.monotonic() + PATIENCE / 1000
-    while not true():
-        assert time.monotonic() < end, f"in vain: {what}"
-        time.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
 def alice(chromium, hub: Hub) -> Student:
     return Student(chromium, hub, "alice")
+
+
+@pytest.fixture(scope="module")
+def bob(chromium, hub: Hub) -> Student:
+    """A second student, while the first is at work."""
+    if why := sandbox.trouble(hub.state):
+        skip_or_fail(f"students are kept apart by a sandbox: {why}")
+    return Student(chromium, hub, "bob")
 
 
 # --------------------------------------------------------------------------------------------------- a student's lesson
@@ -256,7 +252,7 @@ def test_only_the_password_opens(alice: Student, hub: Hub):
 
 
 def test_the_link_opens_the_lab(alice: Student, hub: Hub):
-    """Log in, and lab 01 stands there, in an own copy without solutions, and without a word of news."""
+    """Log in, and lab 01 is there, in the student's own copy, without solutions and without news."""
     alice.page.goto(hub.link(ENTRY))
     alice.look("2-login")
     alice.sign_in(PASSWORD)
@@ -273,7 +269,7 @@ def test_run_all_says_not_attempted(alice: Student):
     alice.menu("Run", "runmenu:run-all")
     for check in checks:
         alice.output(check, "not attempted")
-    progress = alice.output("how-far-you-came-2", "not attempted")
+    progress = alice.output("how-far-you-got-2", "not attempted")
     assert progress.inner_text().count("not attempted") == len(checks) == 7
     page = alice.page
     assert page.locator("[data-mime-type='application/vnd.jupyter.error']").count() == 0
@@ -285,22 +281,22 @@ def test_run_all_says_not_attempted(alice: Student):
 
 def test_an_answer_is_judged_at_once(alice: Student, hub: Hub):
     """A wrong answer gets its own message, the right one the green bar, and both end up on the disk."""
-    table = answers()
-    wrong, words = table.WRONG["scale_pixels"][0]
-    alice.answer("answer-scale_pixels", typed(wrong, "scale_pixels"))
+    typed = "def scale_pixels(pixels):\n    return pixels / {white}"
+    alice.answer("answer-scale_pixels", typed.format(white=256))
     alice.run_next()
-    assert "incorrect" in alice.output("check-scale_pixels", words).inner_text()
+    said = alice.output("check-scale_pixels", "the largest pixel value is 255, not 256").inner_text()
+    assert "incorrect" in said
     alice.look("4-wrong")
 
-    alice.answer("answer-scale_pixels", typed(table.RIGHT["scale_pixels"][0], "scale_pixels"))
+    alice.answer("answer-scale_pixels", typed.format(white=255))
     alice.run_next()
     alice.output("check-scale_pixels", "✓ correct")
     alice.look("5-right")
 
-    last = alice.cell("how-far-you-came-2")
+    last = alice.cell("how-far-you-got-2")
     last.locator(".cm-content").click()
     alice.run_next()
-    alice.output("how-far-you-came-2", "correct").scroll_into_view_if_needed()
+    alice.output("how-far-you-got-2", "correct").scroll_into_view_if_needed()
     alice.look("6-progress")
 
     alice.page.keyboard.press("Control+S")
@@ -328,7 +324,7 @@ def test_an_update_loses_nothing(alice: Student, hub: Hub, tmp_path: Path):
 
 # What another student's kernel finds. Each line is a question with the answer True or False.
 PROBE = """\
-import json, os, pathlib
+import json, os, pathlib, socket
 def may_write(folder):
     try:
         pathlib.Path(folder, "x").write_text("x")
@@ -341,20 +337,18 @@ print(json.dumps({{
     "solutions": os.path.exists({root!r} + "/solutions"),
     "project": os.listdir({root!r}),
     "etc": os.path.exists("/etc/shadow"),
-    "writes": [may_write(p) for p in ({data!r}, {root!r}, {package!r}, os.environ["TORCHCOURSE_DATA"], "/usr", "/etc")],
+    "writes": {{p: may_write(p) for p in ({data!r}, {root!r}, {package!r}, "/usr", "/etc")}},
     "home": may_write(os.path.expanduser("~")),
     "secrets": [n for n in os.environ if n == "TORCHCOURSE_HUB" or "PASSWORD" in n],
     "processes": len([n for n in os.listdir("/proc") if n.isdigit()]),
     "data": sorted(os.listdir(os.environ["TORCHCOURSE_DATA"])),
+    "names": [socket.getnameinfo((each, 80), 0)[0] for each in ("127.0.0.1", "::1", "::ffff:127.0.0.1")],
 }}))
 """
 
 
-def test_students_are_separate(chromium, hub: Hub, data: Path):
+def test_students_are_separate(bob: Student, hub: Hub, data: Path):
     """A second student finds their own files and what is shared, read-only; nothing of others, and no solutions."""
-    if not sandbox.works(hub.state):
-        skip_or_fail("students are kept apart by bubblewrap, which does not work here")
-    bob = Student(chromium, hub, "bob")
     bob.page.goto(hub.address)  # without the link: the bare address leads to the course, too
     bob.sign_in(PASSWORD)
     bob.page.locator(".jp-DirListing-item", has_text=Path(ENTRY).name).dblclick()
@@ -368,12 +362,248 @@ def test_students_are_separate(chromium, hub: Hub, data: Path):
     assert found["homes"] == ["bob"] and set(found["state"]) == {"home", repository}
     assert not found["solutions"] and set(found["project"]) <= {".venv", "src", "hub"}
     assert not found["etc"] and not found["secrets"] and found["processes"] < 10
-    assert not any(found["writes"]) and found["home"]
+    # Below /tmp, a folder that leads to something shown is the student's own: what they write there is nowhere else.
+    written = [folder for folder, done in found["writes"].items() if done and not folder.startswith("/tmp/")]
+    assert found["home"] and not written
+    assert not [folder for folder in found["writes"] if (Path(folder) / "x").exists()]
     assert found["data"] == sorted(os.listdir(data))
+    assert all(name.startswith("localhost") for name in found["names"])  # Gloo warns about an address without a name
     assert "SECOND EDITION" in (hub.home("bob") / ENTRY).read_text()
     # The hub itself keeps one student out of another's server.
     answer = bob.page.request.get(f"{hub.address}/user/alice/api/contents/", max_redirects=0)
     assert answer.status in (302, 403)
+
+
+# What an attacker tries from a notebook. All that succeeds, or is there to be seen, is in the answer.
+ATTACK = """\
+import ctypes, json, mmap, os, pathlib, socket, stat, subprocess, sys, urllib.error, urllib.request
+given = json.loads(pathlib.Path(__file__).with_name("given.json").read_text())
+
+def succeeds(attempt, *arguments):
+    try:
+        attempt(*arguments)
+    except OSError:
+        return False
+    return True
+
+def reached(family, address):
+    with socket.socket(family) as one:
+        one.settimeout(5)
+        return succeeds(one.connect, address)
+
+def status(path, data=None, **headers):
+    request = urllib.request.Request(hub + path, data and json.dumps(data).encode(), headers)
+    try:
+        return urllib.request.urlopen(request).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+def text(path):
+    try:
+        return pathlib.Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+def mine(folder):
+    found = []
+    for each in (name for name in os.listdir("/proc") if name.isdigit()):
+        if succeeds(os.listdir, f"/proc/{each}/{folder}"):
+            found += [f"/proc/{each}/{folder}/{name}" for name in os.listdir(f"/proc/{each}/{folder}")]
+    return found
+
+def holds(code):
+    code = f"import mmap, os; {code}; print('held')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return "held" in done.stdout
+
+hub = os.environ["JUPYTERHUB_API_URL"].removesuffix("/hub/api")
+token = {"Authorization": "token " + os.environ["JUPYTERHUB_API_TOKEN"]}
+home, libc = os.path.expanduser("~"), ctypes.CDLL(None)
+mounts = [line.split() for line in text("/proc/self/mountinfo").splitlines()]
+in_proc = [os.path.join(top, name) for top, folders, files in os.walk("/proc") for name in (*folders, *files)
+           if not os.path.join(top, name).split("/")[2].replace("self", "1").replace("thread-", "").isdigit()]
+me = dict(line.split(":", 1) for line in text("/proc/self/status").splitlines())
+fill = "[m.write(bytes(1 << 26)) for i in range(given // (1 << 26))]".replace("given", str(given["too much"]))
+print(json.dumps({
+    "user": os.getuid(), "capabilities": int(me["CapEff"], 16), "no new privileges": int(me["NoNewPrivs"]),
+    "namespaces": {name: os.readlink("/proc/self/ns/" + name) for name in ("net", "pid", "ipc", "uts", "mnt")},
+    "writable mounts": [each[4] for each in mounts if "rw" in each[5].split(",")],
+    "writable in proc": [each for each in in_proc if os.access(each, os.W_OK) and not os.path.islink(each)],
+    "core pattern": succeeds(pathlib.Path("/proc/sys/kernel/core_pattern").write_text, given["core pattern"]),
+    "devices": [name for name in os.listdir("/dev") if stat.S_IFMT(os.lstat("/dev/" + name).st_mode)
+                in (stat.S_IFCHR, stat.S_IFBLK)],
+    "listening": [int(line.split()[1].split(":")[1], 16) for line in text("/proc/net/tcp").splitlines()[1:]
+                  if line.split()[3] == "0A"],
+    "ports": [port for port in given["ports"] if reached(socket.AF_INET, ("127.0.0.1", port))],
+    "addresses": [each for each in given["addresses"] if reached(socket.AF_INET, (each, given["ports"][0]))],
+    "abstract": reached(socket.AF_UNIX, "\\0" + given["abstract"]),
+    "unix sockets": [line.split()[7] for line in text("/proc/net/unix").splitlines()[1:] if len(line.split()) > 7],
+    "roots": [each for each in mine("root") if each.endswith(("/shadow", "/.ssh", "/boot"))],
+    "secrets": [each for each in mine("") if each.endswith(("/environ", "/cmdline")) if any(
+                secret in text(each) for secret in given["secrets"])],
+    "files": sorted({os.readlink(each) for each in mine("fd") if os.path.lexists(each)}),
+    "signals": [pid for pid in given["pids"] if pid > 1000 and succeeds(os.kill, pid, 0)],
+    "user namespace": libc.unshare(0x10000000) == 0,
+    "mount": libc.mount(b"none", home.encode(), b"tmpfs", 0, None) == 0,
+    "shared memory": [each for each in os.listdir("/dev/shm") if each == given["abstract"]],
+    "keyring": libc.syscall(250 if os.uname().machine == "x86_64" else 219, 0, -4, 1) != -1,
+    "cgroups": os.path.exists("/sys/fs/cgroup"),
+    "myself": status("/hub/api/user", **token),
+    "others": [status("/hub/api/users/alice", **token), status("/hub/api/users", **token),
+               status("/hub/api/shutdown", {"servers": False}, **token), status("/hub/api/proxy", **token)],
+    "login": status(f"/hub/api/users/{given['login']['username']}/tokens", {"auth": given["login"]}),
+    "memory": [holds(code) for code in (
+        f"a = b'x' * {given['too much']}",
+        f"f = os.memfd_create('x'); os.ftruncate(f, {given['too much']}); m = mmap.mmap(f, 0); {fill}",
+        f"m = mmap.mmap(-1, {given['too much']}); {fill}",
+        f"m = open('/dev/shm/x', 'wb'); {fill}",
+        f"m = open('/tmp/x', 'wb'); {fill}",
+        f"f = open('/dev/zero', 'r+b'); m = mmap.mmap(f.fileno(), {given['too much']}); {fill}",
+    )],
+}))
+"""
+DEVICES = {"null", "zero", "full", "random", "urandom", "tty", "console", "nvidia", "nvidiactl", "nvidia-modeset"}
+DEVICES |= {"nvidia-uvm", "nvidia-uvm-tools"}
+
+
+def served(hub: Hub, name: str) -> list[psutil.Process]:
+    """The processes of a student, as the machine sees them."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("JUPYTERHUB_USER") == name and process.environ()["HOME"].startswith(
+                str(hub.state)
+            ):
+                found.append(process)
+    return found
+
+
+def secrets_of(hub: Hub) -> list[str]:
+    """What no student may know but their own: passwords, the tokens of the proxy and of another student."""
+    tokens = {each.environ()["JUPYTERHUB_API_TOKEN"] for each in served(hub, "alice")}
+    tokens |= {each.environ().get("CONFIGPROXY_AUTH_TOKEN", "") for each in hub.processes()} - {""}
+    assert len(tokens) == 2
+    return [*tokens, PASSWORD, re.search(r"instructor, password (\S+)", hub.text)[1]]
+
+
+def test_an_attacker_gets_nowhere(bob: Student, hub: Hub):
+    """From a notebook no port, socket, process, file, secret or memory of the machine or of another student."""
+    mark, course = f"torchcourse-test-{os.getpid()}", hub.home("bob")
+    home = str(course.parent)
+    listening = {each.laddr.port for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+    addresses = {each.address for card in psutil.net_if_addrs().values() for each in card}
+    others = {
+        urlsplit(hub.address).port,
+        *(urlsplit(e.environ()["JUPYTERHUB_SERVICE_URL"]).port for e in served(hub, "alice")),
+    }
+    given = {
+        "ports": sorted(listening),
+        "addresses": [each for each in addresses if re.fullmatch(r"\d+(\.\d+){3}", each) and each != "127.0.0.1"],
+        "abstract": mark,
+        "pids": psutil.pids(),
+        "secrets": secrets_of(hub),
+        "core pattern": Path("/proc/sys/kernel/core_pattern").read_text(),
+        "login": {"username": "dora", "password": PASSWORD},
+        "too much": MEMORY * 2**30 + 2**28,
+    }
+    assert others < listening
+    shared = Path("/dev/shm", mark)
+    with socket.socket(socket.AF_UNIX) as outside:
+        outside.bind("\0" + mark)
+        outside.listen()
+        shared.touch()
+        try:
+            for name, content in (("given.json", json.dumps(given)), ("attack.py", ATTACK)):
+                (course / name).write_text(content)
+                (course / name).chmod(0o644)
+            code = f"import subprocess, sys\ndone = subprocess.run([sys.executable, {str(course / 'attack.py')!r}], "
+            code += "capture_output=True, text=True)\nprint(done.stdout + done.stderr, 'end of the attack')"
+            bob.answer("answer-scale_pixels", code)
+            said = bob.output("answer-scale_pixels", "end of the attack").inner_text()
+        finally:
+            shared.unlink()
+    bob.look("9-an-attacker")
+    assert said.startswith("{"), said
+    found = json.loads(said.split("\n")[0])
+
+    assert found["user"] != 0 and found["capabilities"] == 0 and found["no new privileges"] == 1
+    assert not {kind for kind, name in found["namespaces"].items() if name == os.readlink(f"/proc/self/ns/{kind}")}
+    assert set(found["devices"]) <= DEVICES | {f"nvidia{i}" for i in range(16)}
+    nodes = {f"/dev/{name}" for name in found["devices"]}
+    assert set(found["writable mounts"]) <= {"/dev/pts", "/dev/shm", "/tmp", home} | nodes
+    assert found["writable in proc"] == [] and not found["core pattern"]
+    # Its own ports may have numbers that are in use outside, too: the way to the hub has.
+    assert set(found["ports"]) <= set(found["listening"]) and not others & set(found["listening"])
+    assert found["addresses"] == [] and not found["abstract"] and found["shared memory"] == []
+    assert not [name for name in found["unix sockets"] if not name.startswith((home, "/tmp/", "/proc/self/fd/"))]
+    assert found["roots"] == found["secrets"] == found["signals"] == []
+    log = str(hub.state / "log" / "bob.log")
+    assert [name for name in found["files"] if name.startswith(str(hub.state)) and not name.startswith(home)] == [log]
+    assert not any(found[what] for what in ("user namespace", "mount", "keyring", "cgroups"))
+    assert found["myself"] == 200 and set(found["others"]) <= {403, 404} and found["login"] == 403
+    assert found["memory"] == [False] * 6
+
+
+def test_users_of_their_own(hub: Hub):
+    """Started by root, each student is a separate user, who can read none of the hub's files."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give students users of their own")
+    users = {}
+    for name in ("alice", "bob"):
+        home, processes = hub.state / "home" / name, served(hub, name)
+        users[name] = {each.uids().real for each in processes if each.name() != "bwrap"}
+        assert processes and users[name] == {home.stat().st_uid} and home.stat().st_mode & 0o077 == 0
+    assert users["alice"] != users["bob"] and all(each.pop() in sandbox.USERS for each in users.values())
+    # Also where there is no sandbox.
+    user = (hub.state / "home" / "bob").stat().st_uid
+    words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "find", str(hub.state), "-readable"]
+    assert subprocess.run(words, capture_output=True, text=True).stdout == ""
+
+
+class Visitor:
+    """A program at some address that hands in passwords, in both ways that there are."""
+
+    def __init__(self, hub: Hub, address: str):
+        self.hub, self.address = urlsplit(hub.address), address
+        # A lie about the address, which the hub must not believe.
+        self.lies = {name: f"198.51.100.{secrets.randbelow(256)}" for name in ("X-Forwarded-For", "X-Real-IP")}
+
+    def ask(self, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str, str]:
+        line = http.client.HTTPConnection(self.hub.hostname, self.hub.port, source_address=(self.address, 0))
+        with contextlib.closing(line):
+            line.request(method, path, body, headers | self.lies)
+            answer = line.getresponse()
+            cookies = [value.split(";")[0] for key, value in answer.getheaders() if key.lower() == "set-cookie"]
+            return answer.status, "; ".join(cookies), answer.read().decode()
+
+    def log_in(self, name: str, password: str) -> int:
+        _, cookie, page = self.ask("GET", "/hub/login")
+        form = {"username": name, "password": password, "_xsrf": re.search(r'name="_xsrf" value="([^"]*)', page)[1]}
+        headers = {"Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded"}
+        status, _, page = self.ask("POST", "/hub/login", urlencode(form), **headers)
+        said = {302: "", 403: "Invalid username or password", 429: "Too many wrong passwords"}
+        assert said[status] in page
+        self.lies = {name: f"198.51.100.{secrets.randbelow(256)}" for name in self.lies}
+        return status
+
+    def get_token(self, name: str, password: str) -> int:
+        body = json.dumps({"auth": {"username": name, "password": password}})
+        return self.ask("POST", f"/hub/api/users/{name}/tokens", body, **{"Content-Type": "application/json"})[0]
+
+
+def test_wrong_passwords_are_limited(hub: Hub):
+    """Per address, whatever the name and the way; a class that knows its password does not notice."""
+    guesser, classroom, other = (Visitor(hub, f"127.0.0.{i}") for i in (21, 22, 23))
+    start = time.monotonic()
+    tried = [guesser.log_in(f"name{i}", "something else") for i in range(40)]
+    assert tried[:30] == [403] * 30 and tried.count(403) <= 31 + (time.monotonic() - start) / 2
+    assert 429 in tried
+    assert [classroom.log_in(f"student{i}", PASSWORD) for i in range(35)] == [302] * 35
+    # The other way to hand in a password. Every refusal looks alike there.
+    assert other.get_token("student1", PASSWORD) in (200, 201)
+    assert {other.get_token(f"student{i}", "something else") for i in range(35)} == {403}
+    assert other.get_token("student2", PASSWORD) == 403
+    assert classroom.get_token("student2", PASSWORD) in (200, 201)
 
 
 def test_a_signal_stops_everything(hub: Hub):
@@ -457,12 +687,14 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest
         assert "cannot listen" in said and "--port" in said
     with command.alone(tmp_path):
         assert "runs already" in refusal(*state)
+    (tmp_path / "file").touch()
+    assert "--state" in refusal("--state", str(tmp_path / "file"))
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
     assert "Not installed: jupyterhub and nbgitpuller" in refusal(*state) and ".[hub]" in refusal(*state)
 
 
 def test_the_proxy_without_npm_or_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """No npm, and an npm that reaches nobody: a sentence each, and nothing half done is left."""
+    """No npm, and an npm without a network: a sentence each, and nothing half done is left."""
     broken = tmp_path / "bin" / "npm"
     broken.parent.mkdir()
     monkeypatch.setenv("PATH", str(broken.parent))
@@ -478,7 +710,7 @@ def test_the_proxy_without_npm_or_network(tmp_path: Path, monkeypatch: pytest.Mo
 def test_without_a_sandbox_the_hub_says_so(tmp_path: Path):
     """And with one it names what it does not do."""
     words = {sandboxed: command.welcome(settings(tmp_path, sandboxed=sandboxed), "news") for sandboxed in (True, False)}
-    assert "students can read each other's files and the solutions" in words[False]
+    assert "students can read and change each other's files" in words[False]
     assert "runs in a sandbox" in words[True]
     assert publish.pull_path(tmp_path) in words[True] and f"Password for students: {PASSWORD}" in words[True]
 
@@ -503,30 +735,159 @@ def executed(path: Path) -> Config:
 
 @pytest.mark.parametrize("sandboxed", [True, False])
 def test_the_configuration_of_make_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sandboxed: bool):
-    """Settings arrive, and each student's server gets its own home, limits and walls."""
+    """Settings arrive, and each student's server gets its own home and limits, and walls where there can be any."""
     for name, value in settings(tmp_path, sandboxed=sandboxed).environment().items():
         monkeypatch.setenv(name, value)
     c = executed(ROOT / "hub" / "jupyterhub_config.py")
     assert c.JupyterHub.bind_url == "http://127.0.0.1:8000"
-    assert c.JupyterHub.authenticator_class == "shared-password"
-    assert c.SharedPasswordAuthenticator.user_password == PASSWORD
+    assert c.JupyterHub.authenticator_class is login.ClassPassword and c.ClassPassword.user_password == PASSWORD
     allowed = re.compile(c.Authenticator.username_pattern).match  # as JupyterHub asks
     assert allowed("alice-2") and not any(map(allowed, ("../alice", "alice/../bob", "alice bob", "")))
-    spawner = SimpleNamespace(home_dir=str(tmp_path / "home" / "alice"), cmd=None)
-    c.Spawner.pre_spawn_hook(spawner)
-    assert Path(spawner.home_dir).is_dir()
-    assert ("bwrap" in spawner.cmd) == sandboxed
-    assert f"--data={3 * 2**30}" in spawner.cmd and "jupyterhub.singleuser" in spawner.cmd
     if sandboxed:
-        writable = [spawner.cmd[i + 1] for i, word in enumerate(spawner.cmd) if word == "--bind"]
-        assert writable == [spawner.home_dir]
-        shown = [Path(spawner.cmd[i + 1]) for i, word in enumerate(spawner.cmd) if word.startswith("--ro-bind")]
-        hidden = [ROOT / "solutions", ROOT / "tests" / "answers", tmp_path / "jupyterhub.sqlite"]
-        assert not [(h, s) for h in hidden for s in shown if h.is_relative_to(s)]
+        assert c.JupyterHub.spawner_class is spawner.WalledSpawner
+    else:
+        home = tmp_path / "home" / "alice"
+        c.Spawner.pre_spawn_hook(SimpleNamespace(home_dir=str(home)))
+        assert home.stat().st_mode & 0o777 == 0o700
+        assert f"--data={3 * 2**30}" in c.Spawner.cmd and "jupyterhub.singleuser" in c.Spawner.cmd
+
+
+# --------------------------------------------------------------------------------------------------- walls and limits
+
+
+@pytest.mark.parametrize("user", [None, sandbox.USERS[0]])
+def test_what_a_sandbox_shows(tmp_path: Path, user: int | None):
+    """Only the home can be written, nothing of the hub and no solution is there, and root stays root."""
+    home, own = tmp_path / "home" / "alice", tmp_path / "run" / "alice"
+    sandbox.furnish(own, user, [])
+    words = sandbox.arguments(home, [sandbox.package("torchcourse")], own, user, sandbox.Memory.of(3, counted=False), 9)
+    assert [words[i + 1] for i, word in enumerate(words) if word == "--bind"] == [str(home)]
+    shown = [Path(words[i + 1]) for i, word in enumerate(words) if word.startswith("--ro-bind")]
+    hidden = [ROOT / "solutions", ROOT / "tests" / "answers", tmp_path / "jupyterhub.sqlite", Path("/etc/shadow")]
+    assert not [(h, s) for h in hidden for s in shown if h.is_relative_to(s)]
+    assert ("--unshare-user" in words) == (user is None)  # it would show root under another name
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_memory_adds_up(monkeypatch: pytest.MonkeyPatch, counted: bool):
+    """What a program may hold stays within the student's share: as a sum, or where that is not counted, in parts."""
+    monkeypatch.setattr(sandbox, "gpus", list)
+    memory = sandbox.Memory.of(4, counted)
+    assert (memory.group == 4 * 2**30) == counted == (not memory.strict)
+    assert counted or memory.process + memory.shared + memory.temporary <= 4 * 2**30
+    without = sandbox.Memory.of(0, counted)
+    assert without.group is without.process is None and not without.strict
+
+
+def test_a_home_belongs_to_one_user(tmp_path: Path):
+    """Also one that was there before; and what a link in it points to stays with its owner."""
+    if os.geteuid() != 0:
+        assert sandbox.settle(tmp_path / "home" / "alice") is None and (tmp_path / "home" / "alice").is_dir()
+        return
+    treasure, old = tmp_path / "treasure", tmp_path / "home" / "alice"
+    treasure.touch()
+    (old / "labs").mkdir(parents=True)
+    (old / "labs" / "mine.ipynb").touch()
+    (old / "link").symlink_to(treasure)
+    (old / "folder").symlink_to(tmp_path)
+    users = {name: sandbox.settle(tmp_path / "home" / name) for name in ("alice", "bob", "carol")}
+    assert len(set(users.values())) == 3 and all(user in sandbox.USERS for user in users.values())
+    assert {path.lstat().st_uid for path in (old, *old.rglob("*"))} == {users["alice"]}
+    assert treasure.stat().st_uid == tmp_path.stat().st_uid == 0
+    assert sandbox.settle(old) == users["alice"]
+
+
+def test_root_starts_no_hub_without_a_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A plain user may, for a demonstration."""
+    monkeypatch.setattr(command, "proxy", lambda: Path("proxy"))
+    monkeypatch.setattr(sandbox, "trouble", lambda state: "it rains.")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    said = refusal("--state", str(tmp_path))
+    assert "it rains." in said and "plain user" in said
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    options = command.arguments(["--state", str(tmp_path), "--data", str(tmp_path), "--port", "0"])
+    assert not command.choose(options, tmp_path).sandboxed
+
+
+def test_what_is_wrong_with_a_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A program that is missing, and bubblewrap's own words where it fails; nothing is left behind."""
+    broken = tmp_path / "bin" / "bwrap"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(broken.parent), prepend=os.pathsep)
+    assert sandbox.trouble(tmp_path).endswith("create a new namespace.") and os.listdir(tmp_path) == ["bin"]
+    broken.unlink()
+    monkeypatch.setenv("PATH", str(broken.parent))
+    assert "bwrap is not installed" in sandbox.trouble(tmp_path)
+
+
+def test_an_allowance():
+    """A burst, then one at a time; each key for itself, and forgotten when it is whole again."""
+    now = 1000.0
+    allowance = login.Allowance(burst=3, seconds=2, clock=lambda: now)
+
+    def looked_at(key: str, attempts: int) -> int:
+        found = 0
+        for _ in range(attempts):
+            if not allowance.wait(key):
+                allowance.spend(key)
+                found += 1
+        return found
+
+    assert looked_at("a", 10) == 3 and looked_at("b", 2) == 2
+    assert allowance.wait("a") == 2 and allowance.wait("b") == 0
+    now += 4
+    assert looked_at("a", 10) == 2
+    now += 3600
+    assert looked_at("a", 10) == 3
+    for i in range(5000):
+        now += 1
+        allowance.spend(f"key {i}")
+    assert len(allowance.whole) <= 1001
+
+
+def asked(address: str, peer: str = "127.0.0.1") -> SimpleNamespace:
+    """A request as the hub's authenticator sees it."""
+    stream = SimpleNamespace(socket=SimpleNamespace(getpeername=lambda: (peer, 40000)))
+    request = SimpleNamespace(connection=SimpleNamespace(stream=stream), headers={"X-Forwarded-For": address})
+    return SimpleNamespace(request=request)
+
+
+def test_a_name_is_guarded_from_many_addresses():
+    """Guesses at one name are limited wherever they come from, and at all names together."""
+    from tornado.web import HTTPError
+
+    passwords = {"user_password": PASSWORD, "admin_password": "x" * 32, "admin_users": {"instructor"}}
+    door = login.ClassPassword(username_pattern=r"[a-z][a-z0-9]*\Z", **passwords)
+
+    def status(name: object, password: object, address: str, peer: str = "127.0.0.1") -> int:
+        try:
+            data = {"username": name, "password": password}
+            door.authenticate(asked(address, peer), data).send(None)  # it never has to wait
+        except StopIteration as done:
+            return 200 if done.value else 403
+        except HTTPError as error:
+            return error.status_code
+
+    assert status("alice", PASSWORD, "192.0.2.1") == 200
+    guesses = [status("instructor", f"guess {i}", f"192.0.2.{i}") for i in range(40)]
+    assert guesses[:15] == [403] * 15 and set(guesses[15:]) <= {403, 429} and guesses.count(429) > 20
+    assert status("instructor", "x" * 32, "192.0.2.99") == 429
+    assert status("bob", PASSWORD, "192.0.2.1") == 200
+    for odd in ("straße und so", "", None, 7, ["a"]):
+        assert status("bob", odd, "192.0.2.200") == status(odd, PASSWORD, "192.0.2.201") == 403
+    assert status("alice", PASSWORD, "192.0.2.1", peer=login.FROM_INSIDE) == 403
+    # One customer's IPv6 network is one address.
+    sixes = [status(f"name{i}", "something else", f"2001:db8:1:2::{i:x}") for i in range(45)]
+    assert 429 in sixes and status("bob", PASSWORD, "2001:db8:1:3::1") == 200
+    # And from everywhere at once.
+    flood = [status(f"user{i}", "something else", f"203.0.{i // 200}.{i % 200}") for i in range(400)]
+    assert flood.count(403) <= 300 + 60 and 429 in flood
 
 
 def test_settings_of_students_jupyter():
-    """No pop-up with news, and an end for kernels that nobody uses."""
+    """No pop-up with news, and unused kernels are stopped."""
     page = json.loads((ROOT / "hub" / "jupyter" / "labconfig" / "page_config.json").read_text())
     assert page["disabledExtensions"]["@jupyterlab/apputils-extension:announcements"]
     assert executed(ROOT / "hub" / "jupyter" / "jupyter_server_config.py").MappingKernelManager.cull_idle_timeout > 0
@@ -565,7 +926,7 @@ def test_zero_to_jupyterhub():
     assert link["targetPath"] == [publish.course_name()] and link["branch"] == [publish.BRANCH]
     assert "--file environment.yml" in docker and "nbgitpuller" in docker
     assert f"{user['image']['name']}:{user['image']['tag']}" in readme
-    assert f"push --mirror {link['repo'][0]}" in readme
+    assert f"push {link['repo'][0]} {publish.BRANCH}" in readme
 
 
 def test_paths_in_the_readme_exist():

@@ -7,6 +7,7 @@ import sys
 import nbformat
 import pytest
 
+from tools import run
 from tools.course import ROOT
 
 TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split("\n")
@@ -22,7 +23,7 @@ def test_ruff_is_content(words):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_notebook_is_fit_for_the_shelf(path):
     """Small, without errors and warnings, its pictures described, nothing of the machine that executed it."""
-    assert path.stat().st_size < 400_000, f"{path.stat().st_size} bytes"
+    assert path.stat().st_size < run.LARGEST, f"{path.stat().st_size} bytes"
     home = re.compile(r"/(home|root|Users|work|tmp)/\w")
     for cell in nbformat.read(path, as_version=4).cells:
         for output in cell.get("outputs", []):

@@ -28,7 +28,7 @@ def test_normalize_is_what_the_formula_says(name):
 def test_normalize_gives_mean_0_and_deviation_1_on_the_training_set():
     pixels = data.load("mnist", "train").images
     normalized = models.Normalize("mnist")(pixels)
-    assert abs(normalized.mean().item()) < 0.2 and abs(normalized.std().item() - 1) < 0.2  # drawn digits, too
+    assert abs(normalized.mean().item()) < 0.2 and abs(normalized.std().item() - 1) < 0.2  # synthetic digits, too
 
 
 def test_normalize_has_nothing_to_save_and_moves_with_the_model():
@@ -90,3 +90,36 @@ def test_pooling_before_batch_norm_gives_what_pooling_after_it_gives():
     convolution, pool, norm, relu = block
     x = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(block(x), pool(relu(norm(convolution(x)))))
+
+
+@pytest.mark.parametrize("side, size, channels, batch", [(7, 28, 1, 1), (4, 28, 1, 5), (4, 32, 3, 2)])
+def test_patches_takes_images_of_any_kind(side, size, channels, batch):
+    model = models.Patches(side=side, size=size, channels=channels)
+    assert model(torch.randn(batch, channels, size, size)).shape == (batch, 10)
+
+
+def test_patches_reads_a_picture_in_reading_order():
+    """What reaches the first layer is lab 01's `patches`, cut out with two loops and flattened."""
+    model = models.Patches(side=4, size=12, channels=3)
+    images = torch.randn(2, 3, 12, 12)
+    seen = []
+    model.embed.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    model(images)
+    by_hand = [images[:, :, row : row + 4, column : column + 4] for row in (0, 4, 8) for column in (0, 4, 8)]
+    assert torch.equal(seen[0], torch.stack([patch.flatten(1) for patch in by_hand], 1))
+
+
+def test_attention_is_what_the_formula_says():
+    attention, x = models.Attention(width=12, heads=3), torch.randn(2, 5, 12)
+    collected = []
+    for head in range(3):
+        part = slice(4 * head, 4 * head + 4)
+        query, key, value = (layer(x)[..., part] for layer in (attention.query, attention.key, attention.value))
+        collected.append(torch.softmax(query @ key.transpose(1, 2) / 4**0.5, dim=-1) @ value)
+    torch.testing.assert_close(attention(x), attention.out(torch.cat(collected, -1)))
+
+
+def test_patches_is_made_of_equal_blocks_and_small():
+    model = models.Patches()
+    assert len({parameters(block) for block in model.blocks}) == 1 and len(model.blocks) == 4
+    assert parameters(model) < 100_000

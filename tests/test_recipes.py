@@ -1,4 +1,4 @@
-"""The recipes: short runs on real or drawn data learn by a wide margin, repeat exactly, and run on an accelerator."""
+"""Recipes: short runs on real or synthetic data learn by a wide margin, repeat exactly, and run on an accelerator."""
 
 import subprocess
 import sys

@@ -3,11 +3,13 @@
 The environments are virtual environments that see the libraries of this one, but not torchcourse.
 """
 
+import ast
 import json
 import os
-import shutil
 import subprocess
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,19 +17,23 @@ from conftest import skip_or_fail
 from environments import ALSO_NEEDED, COLAB, new_environment, pretend_colab
 
 import torchcourse
-from tools import build, course
+from tools import build, course, release
 from torchcourse import place
 
 CHAPTER = course.chapters()[0]
-REFUSED = "git+https://127.0.0.1:9/nothing.git"  # nobody listens there: the same as having no network
+REFUSED = "git+https://127.0.0.1:9/nothing.git"  # no program listens there: the same as having no network
 
 
-def run_cell(python: Path, cwd: Path, **variables: str) -> str:
-    """Everything that the set-up cell of chapter 00 shows when IPython runs it in the folder `cwd`."""
-    code = build.setup_cell(CHAPTER).source
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"HOME": str(cwd), "NO_COLOR": "1"} | variables
+def run_cell(python: Path, cwd: Path, package: str = "", **variables: str) -> str:
+    """Everything that the set-up cell of chapter 00 shows when IPython runs it in the folder `cwd`.
+
+    package: what a release puts into the cell; without it, it is the cell of an author's notebook.
+    """
+    code = build.setup_cell(CHAPTER).source.replace(release.UNRELEASED, f'PACKAGE = "{package}"')
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "TORCHCOURSE_SOURCE")}
+    env |= {"HOME": str(cwd), "NO_COLOR": "1"} | variables
     command = [python, "-m", "IPython", "--no-banner", "--colors=NoColor", "-c", code]
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
     return done.stdout + done.stderr
 
 
@@ -51,8 +57,44 @@ def test_without_network_it_says_what_is_missing_and_stops(python, tmp_path):
 def test_a_copy_of_the_course_around_the_notebook_is_found(python, tmp_path):
     (tmp_path / "course" / "labs").mkdir(parents=True)
     (tmp_path / "course" / "src").symlink_to(course.ROOT / "src")
+    (tmp_path / "course" / "course.toml").touch()
     shown = run_cell(python, tmp_path / "course" / "labs", TORCHCOURSE_SOURCE=REFUSED)
     assert f"torchcourse {torchcourse.__version__} · PyTorch {torch.__version__}" in shown, shown
+
+
+def plant(folder: Path) -> None:
+    """A package of the course's name that is not the course."""
+    (folder / "src" / "torchcourse").mkdir(parents=True)
+    (folder / "src" / "torchcourse" / "__init__.py").write_text("setup = lambda chapter: print('planted')")
+
+
+def test_a_package_somewhere_above_is_not_the_course(python, tmp_path):
+    """In a folder where others may write, such as /tmp: above the root of the course, and above a lone notebook."""
+    plant(tmp_path)
+    labs = tmp_path / "course" / "labs"
+    labs.mkdir(parents=True)
+    assert "planted" not in run_cell(python, labs, TORCHCOURSE_SOURCE=REFUSED)
+    (tmp_path / "course" / "course.toml").touch()
+    (tmp_path / "course.toml").touch()  # nothing beyond the nearest root
+    assert "planted" not in run_cell(python, labs, TORCHCOURSE_SOURCE=REFUSED)
+
+
+def test_a_course_that_belongs_to_another_user_is_not_used(tmp_path, monkeypatch):
+    plant(tmp_path)
+    (tmp_path / "course.toml").touch()
+    (tmp_path / "labs").mkdir()
+    tree = ast.parse(build.setup_cell(CHAPTER).source)
+    (function,) = [node for node in tree.body if getattr(node, "name", "") == "course_around"]
+    exec(compile(ast.Module([function], []), "set-up cell", "exec"), names := {})
+    assert names["course_around"](tmp_path / "labs") == [str(tmp_path / "src")]
+    stat = Path.stat
+
+    def foreign(path, **options):
+        found = stat(path, **options)
+        return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + ("src" in path.parts))
+
+    monkeypatch.setattr(Path, "stat", foreign)
+    assert names["course_around"](tmp_path / "labs") == []
 
 
 def test_a_folder_of_the_same_name_is_not_mistaken_for_the_package(python, tmp_path):
@@ -60,27 +102,38 @@ def test_a_folder_of_the_same_name_is_not_mistaken_for_the_package(python, tmp_p
     assert "Missing here" in run_cell(python, tmp_path, TORCHCOURSE_SOURCE=REFUSED)
 
 
+def test_an_authors_notebook_alone_installs_nothing(python, tmp_path):
+    shown = run_cell(python, tmp_path)
+    assert shown.startswith("This notebook needs the copy of the course") and course.students() in shown, shown
+    assert shown.strip().count("\n") == 0
+
+
 @pytest.fixture
 def published(tmp_path) -> str:
-    """A git repository with this tree, tagged with the version: what the address in course.toml will lead to."""
-    repository = tmp_path / "published"
-    repository.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "LICENSE-TEXT"):
-        shutil.copy(course.ROOT / name, repository)
-    shutil.copytree(course.ROOT / "src", repository / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    someone = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Published"], ["tag", build.tag()]):
-        subprocess.run(["git", *someone, *command], cwd=repository, check=True)
-    return f"git+file://{repository}@{build.tag()}"
+    """What a release puts into the set-up cell; only the folder with the wheel lies on this machine."""
+    (tmp_path / "published").mkdir()
+    wheel = release.build_wheel(tmp_path / "published")
+    return release.address(wheel, wheel.parent.as_uri())
+
+
+def test_another_file_at_the_address_is_refused(python, tmp_path, published):
+    """A wheel that pip would install without a word, had it not another hash."""
+    wheel = next((tmp_path / "published").iterdir())
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("torchcourse/more.py", "print('planted')")
+    shown = run_cell(python, tmp_path, published)
+    assert shown.startswith(f"The file at {wheel.as_uri()} is not the one") and course.students() in shown, shown
+    assert "Traceback" not in shown and shown.strip().count("\n") == 0
+    assert "torchcourse" not in versions(python)
 
 
 @pytest.mark.slow
-def test_on_colab_it_installs_the_tag_and_what_else_is_missing_from_the_package_index(tmp_path, published):
-    """The real way, with the real package index; only the repository lies on this machine. Nothing else changes."""
+def test_on_colab_it_installs_the_wheel_and_what_else_is_missing_from_the_package_index(tmp_path, published):
+    """The real way, with the real package index. Nothing else changes."""
     fresh = new_environment(tmp_path / "colab", COLAB)
     pretend_colab(fresh)
     before = versions(fresh)
-    shown = run_cell(fresh, tmp_path, TORCHCOURSE_SOURCE=published, CUDA_VISIBLE_DEVICES="")
+    shown = run_cell(fresh, tmp_path, published, CUDA_VISIBLE_DEVICES="")
     if "Missing here" in shown:
         skip_or_fail(f"no way to the package index: {shown}")
     assert f"torchcourse {torchcourse.__version__} · PyTorch {torch.__version__}" in shown, shown

@@ -30,6 +30,7 @@ def hidden() -> dict[str, str]:
 
 if REAL is not None:
 
+    @pytest.mark.gpu
     def test_this_file_where_the_real_gpu_is_hidden():
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", __file__]
         done = subprocess.run(command, env=hidden(), capture_output=True, text=True, timeout=600)
@@ -537,6 +538,15 @@ def test_random_numbers_come_from_the_generator_of_the_cpu(gpu):
     assert torch.randperm(5, device=gpu, generator=ours).device == gpu
     with pytest.raises(RuntimeError, match="Expected a 'simgpu' device type for generator but found 'cpu'"):
         torch.rand(3, device=gpu, generator=other)
+
+
+def test_there_is_one_device(gpu):
+    """`torch.Generator(7)` asks for the accelerator of number 7; people write it for a seed."""
+    storage = lambda number: torch.UntypedStorage(4, device=torch.device(number))  # noqa: E731
+    for make in (torch.Generator, torch.accelerator.set_device_index, storage):
+        make(0)
+        with pytest.raises(RuntimeError, match="invalid device ordinal"):
+            make(7)
 
 
 def test_save_and_load_with_map_location(gpu, tmp_path):

@@ -3,6 +3,7 @@
 It is built once, by the command that people use. What was built is then checked as files and in headless Chromium.
 """
 
+import hashlib
 import html
 import json
 import re
@@ -18,9 +19,10 @@ import pytest
 from conftest import skip_or_fail
 from docutils.core import publish_string
 
-from tools import course, slides
+from tools import course, glossary, slides
 from tools.course import ROOT
 from tools.site import api, check, notebook, sources
+from tools.slides_browser import PATIENCE
 
 CHAPTERS = course.chapters()
 PICTURES = ROOT / "build" / "screenshots"
@@ -64,6 +66,7 @@ def address(site):
 def tab(chromium):
     """A page in the browser; at the end nothing may have been fetched from outside, and no script may have failed."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE)
     complaints = watch(context)
     yield context.new_page()
     context.close()
@@ -106,23 +109,29 @@ def test_every_chapter_is_there(site):
     landing = (site / "index.html").read_text()
     for chapter in CHAPTERS:
         assert chapter.promise in html.unescape(landing)
-        for folder, other in (("notebooks", "labs"), ("labs", "notebooks")):
+        for folder in chapter.published.values():
             assert f'href="{folder}/{chapter.name}.html"' in landing
             page = (site / folder / f"{chapter.name}.html").read_text()
             assert chapter.title in html.unescape(page)
             row = re.search(r'<p class="chapter-links">(.*?)</p>', page, re.DOTALL)[1]
-            assert f"../{other}/{chapter.name}.html" in row
-            assert f"../slides/{chapter.name}.html" in row
+            others = {*chapter.published.values()} - {folder}
+            assert set(re.findall(rf"\.\./(notebooks|labs)/{chapter.name}.html", row)) == others
+            assert (f"../slides/{chapter.name}.html" in row) == bool(chapter.lecture_minutes)
             assert "colab.research.google.com/github/" in row
-            original = (ROOT / folder / f"{chapter.name}.ipynb").read_bytes()
-            assert (site / "files" / folder / f"{chapter.name}.ipynb").read_bytes() == original
+            original = (ROOT / folder / f"{chapter.name}.ipynb").read_text()
+            download = (site / "files" / folder / f"{chapter.name}.ipynb").read_text()
+            (package,) = re.findall(r'PACKAGE = \\"(.+?)\\"', download)
+            assert download.replace(package, "") == original, "nothing else has changed"
+            wheel, digest = package.split("#sha256=")
+            served = site / wheel.removeprefix(sources.home())
+            assert hashlib.sha256(served.read_bytes()).hexdigest() == digest
     guide = [f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")]
     for page in ["404.html", ".nojekyll", "search.html", "slides/index.html", *guide]:
         assert (site / page).is_file(), page
 
 
 def answers(chapter: course.Chapter) -> set[str]:
-    """The lines of a chapter's solution that say an answer and stand nowhere else in what students get."""
+    """The lines of a chapter's solution that give away an answer and are nowhere else in what students get."""
     solution = (ROOT / "solutions" / f"{chapter.name}.md").read_text(encoding="utf-8")
     inside = "\n".join(re.findall(r"### BEGIN SOLUTION\n(.*?)### END SOLUTION", solution, re.DOTALL))
     shown = [*ROOT.glob("notebooks/*.md"), *ROOT.glob("slides/*.md"), *ROOT.glob("src/torchcourse/**/*.py")]
@@ -160,7 +169,7 @@ def test_every_module_has_its_page(site):
     page = (site / "api" / "training.html").read_text()
     assert re.search(r'href="https://github.com/[^"]+/src/torchcourse/training.py#L\d+-L\d+"', page)
     text = " ".join(text_of(site / "api" / "training.html").split())
-    assert "The weights stay float32. None and torch.float32 leave everything as it is." in text
+    assert "tries the model on its first batch, in bfloat16 and in float32, and takes the faster one." in text
 
 
 # ---- our own checks find what they are there for ----
@@ -351,19 +360,31 @@ def test_formulas_search_and_menu_work(address, tab):
     tab.goto(f"{address}/notebooks/00_getting_started.html")
     assert tab.locator(".math .katex").count() == tab.locator(".math").count() > 3
     tab.goto(f"{address}/search.html?q=autograd")
-    tab.locator("#search-results li p.context").first.wait_for(timeout=30_000)  # a result with its words around
+    tab.locator("#search-results li p.context").first.wait_for()  # a result with its words around
     tab.set_viewport_size({"width": 390, "height": 844})
     tab.goto(f"{address}/notebooks/01_tensors.html")
     tab.locator(".bd-header .primary-toggle").click()
-    tab.get_by_role("link", name=f"{CHAPTERS[-1].number} · {CHAPTERS[-1].title}", exact=True).first.click()
-    tab.wait_for_url(f"**/{CHAPTERS[-1].name}.html")
+    last = [chapter for chapter in CHAPTERS if "lecture" in chapter.kinds][-1]
+    tab.get_by_role("link", name=f"{last.number} · {last.title}", exact=True).first.click()
+    tab.wait_for_url(f"**/{last.name}.html")
+
+
+def test_search_finds_every_term_of_the_glossary(address, tab):
+    """One page for all of them: the search runs in the browser, with the words as the index has them."""
+    tab.goto(f"{address}/search.html?q=autograd")
+    tab.locator("#search-results li a").first.wait_for()
+    names = sorted({re.sub(r"[^\w -]", "", term.name) for term in glossary.terms()})
+    found = tab.evaluate(
+        "names => names.filter(name => Search._performSearch(...Search._parseQuery(name)).length > 0)", names
+    )
+    assert found == names, set(names) - set(found)
 
 
 def test_search_finds_names_from_a_double_click_too(site, tab):
     """Without a server a browser lets no page read another one: the results come without the words around them."""
     tab.add_init_script("window.fetch = () => new Promise(() => {})")
     tab.goto((site / "search.html").as_uri() + "?q=evaluate")
-    tab.locator("#search-results li a", has_text="evaluate").first.wait_for(timeout=30_000)
+    tab.locator("#search-results li a", has_text="evaluate").first.wait_for()
 
 
 def test_pictures_to_look_at(site, tab):

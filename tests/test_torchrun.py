@@ -5,18 +5,19 @@ Each start of torchrun takes seconds: so the cells here import PyTorch only wher
 
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import nbclient
 import nbformat
 import psutil
 import pytest
+from conftest import wait_until
 
 from torchcourse.distributed import magic
 from torchcourse.distributed.rank import shorten
@@ -47,13 +48,6 @@ def left_over(words):
             if process.status() != psutil.STATUS_ZOMBIE and any(words in part for part in process.cmdline()):
                 found.append(process)
     return [process for process in found if process.pid != os.getpid()]
-
-
-def wait_for(condition, seconds=120):
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "waited in vain"
-        time.sleep(0.1)
 
 
 def run(line, cell):
@@ -131,6 +125,24 @@ def test_the_rank_that_failed_first_is_shown(folder):
     assert shown.startswith("Written to train.py")
     assert (folder / "train.py").read_text().startswith("# torchrun --nproc-per-node 2 train.py\n")
     assert [file.name for file in folder.iterdir()] == ["train.py"]
+
+
+def test_a_rank_that_leaves_slowly_is_still_the_one_that_failed_first():
+    """The other one loses its connection, and fails long before."""
+    cell = """
+        import time
+        from torchcourse import distributed
+        import torch.distributed as dist
+        try:
+            with distributed.setup() as me:
+                if me.rank == 1:
+                    raise KeyError("ä")
+                dist.barrier()
+        finally:
+            time.sleep(3 * me.rank)
+    """
+    _, sentence = run("-n 2", cell)
+    assert sentence.startswith("Rank 1 failed in line 9 with KeyError: 'ä'.") and "rank 0" in sentence
 
 
 def test_time_limit_says_where_each_rank_was():
@@ -251,13 +263,13 @@ while True:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_nothing_is_left_of_a_notebook(folder, number):
     process = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    wait_for(lambda: all((folder / f"started{rank}").exists() for rank in range(2)))
+    wait_until(lambda: all((folder / f"started{rank}").exists() for rank in range(2)))
     family = psutil.Process(process.pid).children(recursive=True)
     assert len(family) == 4  # the watcher, torchrun, two ranks
     process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
-    wait_for(lambda: not any(member.is_running() and member.status() != "zombie" for member in family))
-    wait_for(lambda: not os.listdir(folder.parent / "tmp"))
+    out, _ = process.communicate(timeout=600)
+    wait_until(lambda: not any(member.is_running() and member.status() != "zombie" for member in family))
+    wait_until(lambda: not os.listdir(folder.parent / "tmp"))
     assert number == signal.SIGKILL or b"Interrupted" in out
 
 
@@ -269,7 +281,7 @@ def test_in_a_notebook(folder):
         "%%torchrun -n 2\nraise ValueError('on purpose')",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    client = nbclient.NotebookClient(notebook, timeout=300, allow_errors=True, resources={"metadata": {"path": folder}})
+    client = nbclient.NotebookClient(notebook, timeout=600, allow_errors=True, resources={"metadata": {"path": folder}})
     client.execute()
     good, bad = (cell["outputs"] for cell in notebook.cells[1:])
     assert {output["output_type"] for output in good} == {"stream"}
@@ -280,7 +292,8 @@ def test_in_a_notebook(folder):
     assert 'File "cell.py", line 2, in <module>' in text and "raise ValueError('on purpose')" in text
     error = bad[-1]
     assert error["ename"] == "CourseError" and len(error["traceback"]) == 1
-    assert error["evalue"] == "All 2 ranks failed in line 2 with ValueError: on purpose."
+    # "All 2 ranks failed …", or one of them, if torchrun stopped the other before it came to its exception.
+    assert "failed in line 2 with ValueError: on purpose." in error["evalue"]
 
 
 # ---------------------------------------- without a start
@@ -332,6 +345,31 @@ Current thread 0x00008f (most recent call first):
     run.name, run.lines = "cell.py", ["# torchrun", "    reduce(gradient)", "", "average()"]
     assert run._place(stack) == "in line 2: reduce(gradient)   (waiting in `all_reduce`)"
     assert run._place("") == "not yet in your code"
+
+
+@pytest.mark.parametrize(
+    ("failures", "sentence"),
+    [
+        ({0: ("boom", 5.0), 1: ("boom", 4.0)}, "All 2 ranks failed in line 3 with ValueError: boom."),
+        ({1: ("boom", 5.0)}, "Rank 1 failed in line 3 with ValueError: boom. torchrun then stopped rank 0."),
+        (
+            {0: ("Connection closed by peer [127.0.0.1]:7", 4.0), 1: ("boom", 5.0)},
+            "Rank 1 failed in line 3 with ValueError: boom. "
+            "After that, rank 0 failed with ValueError: Connection closed by peer.",
+        ),
+    ],
+    ids=["all alike", "one was stopped", "one lost the other, and was quicker to say so"],
+)
+def test_what_is_said_of_ranks_that_failed(tmp_path, failures, sentence):
+    run = object.__new__(magic._Run)
+    run.options, run.size, run.attempt, run.scratch = magic._options("-n 2"), 2, 0, tmp_path
+    (tmp_path / "torchrun.log").touch()
+    for rank, (message, moment) in failures.items():
+        report = {"time": moment, "type": "ValueError", "message": message, "line": 3, "traceback": "T", "code": 1}
+        (tmp_path / f"0-{rank}.failed").write_text(json.dumps(report))
+    with pytest.raises(CourseError) as caught, contextlib.redirect_stdout(io.StringIO()):
+        run._explain()
+    assert str(caught.value) == sentence
 
 
 def test_places_of_installation_are_left_out():

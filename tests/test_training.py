@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import warnings
 import weakref
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from torchcourse import CourseError, device
+from torchcourse import CourseError, device, training
 from torchcourse.data import ImageSet, loader
 from torchcourse.training import Epoch, Score, device_of, evaluate, fit
 
@@ -98,44 +99,82 @@ def test_learns_in_bfloat16():
     assert history[-1].validation.accuracy > 0.9
 
 
-def test_fast_dtype_is_the_quicker_one_and_measured_once(monkeypatch):
-    times = {True: 1.0, False: 2.0}  # seconds with and without bfloat16
-    asked = []
+class Clock:
+    """Time that only passes where the test lets it: `loss()` takes `full` seconds, or `half` of that in bfloat16."""
 
-    def convolution(where, half):
-        asked.append(where.type)
-        return times[half]
+    def __init__(self, monkeypatch, half, full=0.01):
+        self.now, self.half, self.full, self.calls = 0.0, half, full, 0
+        monkeypatch.setattr(device.time, "perf_counter", lambda: self.now)
 
-    monkeypatch.setattr(device, "_convolution", convolution)
+    def loss(self):
+        self.calls += 1
+        self.now += self.full * (self.half if torch.is_autocast_enabled("cpu") else 1.0)
+        return torch.zeros((), requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("half", "expected"), [(0.5, torch.bfloat16), (0.95, torch.float32), (30.0, torch.float32)]
+)  # twice as fast; hardly faster, not worth fewer digits; emulated
+def test_the_faster_dtype_wins_clearly(monkeypatch, half, expected):
+    clock = Clock(monkeypatch, half)
+    assert device.faster_dtype(clock.loss, torch.device("cpu")) == expected
+    assert clock.now < 1.0  # where bfloat16 is hopeless, it is not tried again and again
+
+
+def test_a_gpu_is_waited_for_after_many_short_steps(monkeypatch):
+    """A synchronization takes longer than a small step: after each one, it would be what is measured."""
+    waits = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda where: waits.append(where))
+    clock = Clock(monkeypatch, 1.0, full=0.0002)
+    with warnings.catch_warnings(action="ignore"):  # there may be no GPU: then autocast warns, and both are one
+        device.faster_dtype(clock.loss, torch.device("cuda"))
+    assert clock.calls > 50 * len(waits) > 0
+
+
+def test_fast_dtype_is_measured_once_and_leaves_random_numbers_alone(monkeypatch):
+    monkeypatch.setattr(device, "best", lambda: torch.device("cpu"))  # also with a GPU, be it the practice GPU
     device._fast_dtype.cache_clear()
-    assert device.fast_dtype("cpu") == torch.bfloat16
-    assert device.fast_dtype(torch.device("cpu")) == torch.bfloat16
-    assert asked == ["cpu"] * 2
-    device._fast_dtype.cache_clear()
-    times[True] = 1.9  # hardly sooner: not worth fewer digits
-    assert device.fast_dtype("cpu") == torch.float32
-    device._fast_dtype.cache_clear()
-    monkeypatch.undo()
-    assert device.fast_dtype() in (torch.float32, torch.bfloat16)
-
-
-def test_fast_dtype_leaves_random_numbers_alone():
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    device._fast_dtype.cache_clear()
-    device.fast_dtype("cpu")
+    assert device.fast_dtype() in (torch.float32, torch.bfloat16)
     assert torch.equal(torch.rand(3), expected)
-
-
-def test_fast_dtype_where_bfloat16_is_missing(monkeypatch):
-    def convolution(where, half):
-        raise RuntimeError("no such type")
-
-    monkeypatch.setattr(device, "_convolution", convolution)
+    monkeypatch.setattr(device, "_convolution", lambda where: pytest.fail("measured again"))
+    assert device.fast_dtype("cpu") == device.fast_dtype(torch.device("cpu"))
     device._fast_dtype.cache_clear()
-    assert device.fast_dtype("cpu") == torch.float32
-    device._fast_dtype.cache_clear()
+
+
+def test_fast_dtype_where_bfloat16_is_missing():
+    def loss():
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError("no such type")
+        return torch.zeros((), requires_grad=True)
+
+    assert device.faster_dtype(loss, torch.device("cpu")) == torch.float32
+
+
+@pytest.mark.parametrize("chosen", [torch.float32, torch.bfloat16])
+def test_fit_tries_the_model_at_hand(monkeypatch, chosen):
+    """It takes what is faster for this model, and the trial leaves no trace: same weights as with the dtype given."""
+    asked = []
+
+    def faster(loss, where):
+        loss().backward()
+        torch.rand(5)
+        asked.append(where.type)
+        return chosen
+
+    monkeypatch.setattr(device, "faster_dtype", faster)
+    monkeypatch.setattr(training, "_faster", {})
+    weights = []
+    for dtype in ("fast", chosen, "fast"):
+        torch.manual_seed(0)
+        model = nn.Sequential(network(dropout=0.5), nn.BatchNorm1d(3))
+        batches = loader(images(100), 32, shuffle=True, seed=0)
+        fit(model, batches, sgd(model), 2, prepare=scale, dtype=dtype, verbose=False)
+        weights.append(torch.cat([value.flatten() for value in model.state_dict().values()]))
+    assert torch.equal(weights[0], weights[1]) and torch.equal(weights[0], weights[2])
+    assert asked == ["cpu"]  # once for this architecture and batch
 
 
 def test_the_same_seeds_give_the_same_weights_and_others_do_not():

@@ -56,7 +56,7 @@ def names(paths):
 
 def test_what_is_missing_is_collected_and_nothing_else(shop, tmp_path):
     found = collect([Requirement("a>=1")], Target(), tmp_path, say=lambda line: None)
-    # torch is there; c is for Windows; d is for an extra that nobody asked for; e wants an older b than a does
+    # torch is there; c is for Windows; d is for an extra that was not requested; e wants an older b than a does
     assert names(found) == ["a-2.0", "b-1.5", "e-1.0"] == names(sorted(tmp_path.glob("*.whl")))
 
 

@@ -1,0 +1,132 @@
+"""Cells of the lectures that do something else on a GPU, as far as a machine without one can tell.
+
+Nothing here executes a whole notebook: single cells are run with a stand-in for what only a GPU has.
+"""
+
+import ast
+import os
+import time
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import torchcourse
+from tools import build, course
+from torchcourse import device, floats, models
+
+
+def run_cell(chapter: str, name: str, **names: object) -> dict[str, object]:
+    """Run the code cell of a lecture that first defines or assigns `name`; returns its variables. names: from above."""
+    (chosen,) = course.select([chapter])
+    for cell in build.edition(chosen, "lecture").cells:
+        if cell.cell_type == "code" and not cell.source.startswith("%"):
+            kept = []
+            for statement in ast.parse(cell.source).body:
+                kept.append(statement)
+                targets = getattr(statement, "targets", [])
+                if getattr(statement, "name", None) == name or any(getattr(one, "id", None) == name for one in targets):
+                    exec(compile(ast.Module(kept, []), f"{chapter}.{name}", "exec"), names)
+                    return names
+    raise AssertionError(f"chapter {chapter} has no cell with {name}")
+
+
+def test_the_fp8_product_has_the_layout_that_cublas_wants(monkeypatch):
+    """The first factor by rows, the second by columns: CUDA refuses anything else, a CPU may not mind."""
+    strides = []
+
+    def scaled_mm(a, b, **options):
+        strides.append((a.stride(), b.stride()))
+        return torch.zeros(len(a), b.shape[1])
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
+    run_cell("07", "fp8_product", torch=torch)["fp8_product"](torch.randn(64, 32), torch.randn(32, 16))
+    assert strides == [((32, 1), (1, 32))]
+
+
+def test_the_clock_starts_when_the_warm_up_is_over(monkeypatch):
+    events = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: events.append("synchronize"))
+    time = SimpleNamespace(perf_counter=lambda: events.append("clock") or 0.0)
+    run_cell("07", "finished", torch=torch, time=time, here=torch.device("meta"))
+    assert events == ["synchronize", "clock", "clock", "synchronize", "clock"]
+
+
+def test_autocast_to_fp8_is_tried_and_not_only_asked(monkeypatch):
+    """CUDA says that it is on, whatever the dtype; a product tells."""
+    names = run_cell("07", "autocast_to_fp8", torch=torch, here=torch.device("cpu"), attempt=lambda *what: None,
+                     floats=floats, warnings=warnings)  # fmt: skip
+    assert names["autocast_to_fp8"]().endswith("A product inside is torch.float32")
+
+    class Product(torch.Tensor):
+        def __matmul__(self, other):
+            raise NotImplementedError("not for Float8_e4m3fn")
+
+    names["matrix"] = torch.rand(2, 2).as_subclass(Product)
+    with pytest.raises(NotImplementedError):
+        names["autocast_to_fp8"]()
+
+
+def test_room_on_a_gpu_counts_what_tensors_take(monkeypatch):
+    """Not what PyTorch has reserved: kept blocks would take tensors beyond the limit."""
+    fractions = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *where: 900)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *where: (500, 1000))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", fractions.append)
+    names = {"torch": torch, "practice": False, "gpu": torch.device("cuda"), "allocated": lambda: 200}
+    leave_room = run_cell("03", "leave_room", **names)["leave_room"]
+    leave_room(50)
+    leave_room(None)
+    assert fractions == [0.25, 1.0]
+
+
+@pytest.mark.parametrize("earlier", [None, os.pathsep.join(["/a/place", "/another"])])
+def test_a_script_finds_what_the_notebook_finds(monkeypatch, earlier):
+    """On a machine where packages were brought along, only PYTHONPATH leads to them."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if earlier:
+        monkeypatch.setenv("PYTHONPATH", earlier)
+    found = run_cell("04", "environment", os=os, Path=Path, torchcourse=torchcourse)["environment"]["PYTHONPATH"]
+    assert (
+        found.split(os.pathsep)
+        == [str(Path(torchcourse.__file__).parents[1]), *(earlier or "").split(os.pathsep)][: 3 if earlier else 1]
+    )
+
+
+def test_three_ways_train_the_same_model_three_times(monkeypatch):
+    options = []
+    monkeypatch.setattr(torch, "compile", lambda model, **more: options.append(more) or model)
+    steps = {}
+    names = {"models": models, "torch": torch, "F": F, "device": device, "compare": lambda ways: steps.update(ways)}
+    run_cell("08", "three_ways", **names)["three_ways"](torch.device("cpu"), width=16, size=2)
+    assert list(steps) == ["eager", "compiled", "CUDA graphs"] and options == [{}, {"mode": "reduce-overhead"}]
+    steps["eager"]()
+
+
+def test_a_gpu_that_reports_its_power_is_measured_in_watts(monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(torch, "randn", lambda *shape, device: torch.ones(2, 2))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "power_draw", lambda: 350_000)  # milliwatts
+    gpu = SimpleNamespace(best=lambda: torch.device("cuda"))
+    names = {"torch": torch, "device": gpu, "time": SimpleNamespace(perf_counter=lambda: float(next(clock)))}
+    power = run_cell("08", "power_of_gpu", **names)["power_of_gpu"]
+    moments, watts = power(seconds=5)
+    assert watts.tolist() == [350.0] * len(moments) and moments.diff().min() > 0
+
+
+def test_a_driver_that_keeps_its_power_to_itself_is_one_sentence(monkeypatch, capsys):
+    def refuse():
+        raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed")
+
+    monkeypatch.setattr(torch, "randn", lambda *shape, device: torch.ones(2, 2))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "power_draw", refuse)
+    gpu = SimpleNamespace(best=lambda: torch.device("cuda"))
+    power = run_cell("08", "power_of_gpu", torch=torch, device=gpu, time=time)["power_of_gpu"]
+    assert power() is None
+    assert capsys.readouterr().out.strip().count("\n") == 0

@@ -1,0 +1,240 @@
+"""Answers that work on the probe instead of the exercise, for real: in a process like that of a submission.
+
+A probe watches an answer in the answer's own process, so what it reports can be forged. What is compared with a result
+that never entered cannot: none of these forgeries replaces knowing it. And what gets through is noted for a person.
+"""
+
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import pytest
+
+from tools import course
+from tools.grade import judge
+from tools.grade.inside import plain
+from tools.grade.review import signs
+from torchcourse.checks import engine
+
+INSIDE = course.ROOT / "tools" / "grade" / "inside"
+engine.load_chapters()
+
+# Forged is what the probe sees, or what it says.
+NO_POINTS = {
+    "events of the optimizer": (
+        "train_step",
+        """
+        def train_step(model, images, labels, optimizer):
+            optimizer.events[:] = ["zero_grad", "forward", "backward", "step"]
+            return 1.5
+        """,
+    ),
+    "the probe's variables, from the stack": (
+        "repair_training",
+        """
+        import sys
+        def repair_training(*args):
+            frame = sys._getframe()
+            while frame:
+                for value in list(frame.f_locals.values()):
+                    if isinstance(value, dict):
+                        value.update({key: True for key in value})
+                frame = frame.f_back
+            return [0.0]
+        """,
+    ),
+    "what compares, in the answer's process": (
+        "evaluate_model",
+        """
+        import torch
+        from torchcourse.checks import engine, probes
+        probes.changes = lambda *a: []
+        engine.same = engine._equal = lambda *a, **k: True
+        torch.equal = torch.allclose = lambda *a, **k: True
+        def evaluate_model(model, batches):
+            return 0.5, 0.5
+        """,
+    ),
+    "what packs the reply": (
+        "accumulate_epoch",
+        """
+        import plain
+        plain.pack = lambda value: (None, b"")
+        def accumulate_epoch(*args):
+            return 0.0
+        """,
+    ),
+    "the numbers of an evaluation": (
+        "quiet_evaluation",
+        """
+        import torch
+        from torchcourse.checks import probes
+        probes.as_numbers = lambda values: torch.zeros(3, dtype=torch.float64)
+        def quiet_evaluation(model, batches):
+            return 0.0, 0.0, 0.0
+        """,
+    ),
+    "a collective that does nothing": (
+        "average_gradients",
+        """
+        import torch.distributed as dist
+        def average_gradients(model):
+            dist.all_reduce = dist.all_gather = lambda *a, **k: None
+        """,
+    ),
+    "what the ranks return": (
+        "exact_score",
+        """
+        from torchcourse.checks import ranks
+        def exact_score(*args):
+            return 1.0
+        """,
+    ),
+    "the scaler": (
+        "scaled_step",
+        """
+        import torch
+        def scaled_step(model, images, labels, optimizer, scaler, dtype, max_norm):
+            for name in ("scale", "unscale_", "step", "update"):
+                setattr(scaler, name, lambda *a: a[0])
+            return 1.0
+        """,
+    ),
+    "a loss without its graph": (
+        "safe_loss",
+        """
+        import torch
+        def safe_loss(encoder, head, images, labels):
+            return sum(p.sum() for p in (*encoder.parameters(), *head.parameters())) * 0 + 2.3
+        """,
+    ),
+    "a loop in another thread": (
+        "pairwise_distances",
+        """
+        import math, torch
+        from concurrent.futures import ThreadPoolExecutor
+        def loop(a, b):
+            return torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])
+        def pairwise_distances(a, b):
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(loop, a, b).result()
+        """,
+    ),
+}
+# Right in what it computes, in a way that the exercise rules out; forged is the observation of that.
+NOTED = {
+    "a loop, and a counter that does not count": (
+        "pairwise_distances",
+        """
+        import math, torch
+        from torchcourse.checks import probes
+        probes.steps = lambda answer, *inputs: 1
+        def pairwise_distances(a, b):
+            return torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])
+        """,
+        "imports the inside of the checks",
+    ),
+    "numbers fetched in another thread": (
+        "quiet_evaluation",
+        """
+        import threading, torch
+        def fetch(model, batches, found):
+            with torch.no_grad():
+                right, sure, worst, seen = 0, 0, 0.0, 0
+                for images, labels in batches:
+                    logits = model(images)
+                    right += (logits.argmax(1) == labels).sum().item()
+                    loss = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+                    worst = max(worst, loss.max().item())
+                    sure += (logits.softmax(1).amax(1) > 0.9).sum().item()
+                    seen += len(labels)
+            found += [right / seen, worst, sure]
+        def quiet_evaluation(model, batches):
+            found = []
+            thread = threading.Thread(target=fetch, args=(model, batches, found))
+            thread.start()
+            thread.join()
+            return tuple(found)
+        """,
+        "works in another thread or process",
+    ),
+    "layers that are shown in float16 and used in float32": (
+        "safe_loss",
+        """
+        import torch
+        import torch.nn.functional as F
+        def safe_loss(encoder, head, images, labels):
+            with torch.autocast("cpu", dtype=torch.float16):
+                head(encoder(images) * 0)
+            encoder[1]._forward_hooks.clear()
+            head._forward_hooks.clear()
+            features = encoder(images)
+            logits = head(features / features.square().mean(dim=1, keepdim=True).sqrt())
+            return F.cross_entropy(logits, labels) + 0.01 * logits.logsumexp(dim=1).square().mean()
+        """,
+        "changes what PyTorch's functions do",
+    ),
+}
+
+
+# A fresh process for each answer, as in grading: forks of one that has never used autograd, whose threads no fork has.
+SERVER = """
+import os, socket, sys
+sys.path.insert(0, sys.argv[1])
+import plain, play
+from torchcourse import checks
+listening = socket.socket(fileno=int(sys.argv[2]))
+while True:
+    channel, _ = listening.accept()
+    if os.fork() == 0:
+        (name, source), _ = plain.receive(channel)
+        cell = {"__name__": "__main__"}
+        exec(compile(source, "<cell>", "exec"), cell)
+        play.answer_questions(plain, cell[name], channel)
+        os._exit(0)
+    channel.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The address of a server of answers."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address := f"{folder}/answers")
+        listening.listen()
+        words = [sys.executable, "-c", SERVER, str(INSIDE), str(listening.fileno())]
+        with subprocess.Popen(words, pass_fds=[listening.fileno()]) as process:
+            yield address
+            process.kill()
+
+
+@pytest.fixture
+def verdict(server):
+    """What the grader says about a cell with an answer."""
+
+    def ask(name: str, source: str) -> dict:
+        judge.send_checks_by_value()
+        with socket.socket(socket.AF_UNIX) as channel:
+            channel.connect(server)
+            plain.send(channel, [name, textwrap.dedent(source)])
+            return judge.judged(name, judge.Remote(channel), [1])
+
+    return ask
+
+
+@pytest.mark.parametrize("attack", NO_POINTS)
+def test_forged_observations_replace_no_result(attack, verdict):
+    name, source = NO_POINTS[attack]
+    said = verdict(name, source)
+    assert said["outcome"] != "correct", said
+
+
+@pytest.mark.parametrize("attack", NOTED)
+def test_what_gets_through_is_noted(attack, verdict):
+    """How a result came about is watched where the answer is. The table says so, and a person reads the cell."""
+    name, source, note = NOTED[attack]
+    said = verdict(name, source)
+    assert said["outcome"] != "correct" or said["watched"]
+    assert any(note in each for each in signs([textwrap.dedent(source)], []))

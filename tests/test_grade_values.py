@@ -1,0 +1,340 @@
+"""Judging from outside: an answer in another process gets the verdict that it would get here, whatever it tries.
+
+What runs in the sandbox at a check (`tools/grade/inside/play.py`) runs here without walls, in
+a thread or a process.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from test_checks import EXERCISES, OWN, right_and_wrong, tables
+
+from tools import course
+from tools.grade import judge
+from tools.grade.inside import plain
+from torchcourse.checks import engine, evaluate
+from torchcourse.checks.show import Foreign
+from torchcourse.checks.spec import Spec
+
+sys.path.insert(0, str(course.ROOT / "tools" / "grade" / "inside"))
+import play
+
+pytestmark = pytest.mark.usefixtures("prepared_once")
+
+
+@contextlib.contextmanager
+def elsewhere(answer: Any, serve: Any = play.answer_questions) -> Iterator[judge.Remote]:
+    """The answer at the other end of a channel, in a thread of this process."""
+    ours, theirs = socket.socketpair()
+    thread = threading.Thread(target=serve, args=(plain, answer, theirs))
+    thread.start()
+    with ours:
+        yield judge.Remote(ours)
+    thread.join()
+    theirs.close()
+
+
+@contextlib.contextmanager
+def in_a_process(answer: Any) -> Iterator[judge.Remote]:
+    """The answer at the other end of a channel, in a fork of this process."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ours.close()
+            play.answer_questions(plain, answer, theirs)
+        finally:
+            os._exit(0)
+    theirs.close()
+    with ours:
+        yield judge.Remote(ours)
+    os.waitpid(pid, 0)
+
+
+def answers(name: str) -> list[Any]:
+    """Right and wrong answers to an exercise, as far as they have to be called: some, from all over its rows."""
+    asked = [answer for answer in itertools.chain(*right_and_wrong(name, tables(OWN))) if play.can_be_asked(answer)]
+    some = 2 if EXERCISES[name].seconds >= 60 else 4  # fewer where each verdict trains, compiles or starts processes
+    return asked[:: max(1, len(asked) // some)]
+
+
+@pytest.mark.parametrize("name", list(EXERCISES))
+def test_the_verdict_is_the_same_from_outside(name):
+    judge.send_checks_by_value()
+    for answer in answers(name):
+        here = evaluate(name, answer, 0)
+        with elsewhere(answer) as remote:
+            there = evaluate(name, remote, 0)
+        assert (there.outcome, there.message) == (here.outcome, here.message), answer
+        assert (there.expected, there.yours, there.look) == (here.expected, here.yours, here.look), answer
+
+
+def test_an_answer_is_at_work_during_a_question_only():
+    """A grader that hangs up in between has its verdict: no limit was met."""
+    at_work, seen = threading.Event(), []
+    serve = functools.partial(play.answer_questions, at_work=at_work)
+    with elsewhere(lambda: seen.append(at_work.is_set()) or 1.0, serve) as remote:
+        for _ in range(3):
+            assert remote.observe(engine.call) is not None
+            assert not at_work.is_set()
+    assert seen == [True] * 3
+
+
+class Tape(engine.Elsewhere):
+    """An answer elsewhere: writes down what goes in and what comes out, or plays what came out for other inputs."""
+
+    def __init__(self, answer: Any, replies: dict[str, list] | None = None) -> None:
+        self.answer, self.replies = answer, replies
+        self.sent: list[bytes] = []
+        self.heard: dict[str, list] = {}
+
+    def observe(self, probe: Any, *args: Any, **options: Any) -> Any:
+        if self.replies is not None:
+            replies = self.replies.get(probe.__name__)
+            if not replies:
+                raise judge.Lost
+            return judge.Remote.understood(*replies.pop(0))
+        self.sent.append(cloudpickle.dumps((probe, args, options)))
+        reply = play.reply_to(plain, probe, self.answer, args, options)
+        self.heard.setdefault(probe.__name__, []).append(reply)
+        return judge.Remote.understood(*reply)
+
+
+def without_wrong_solutions(name: str) -> Spec:
+    """The specification, quicker to prepare."""
+    spec = EXERCISES[name].spec
+    return dataclasses.replace(spec, mistakes=[mistake for mistake in spec.mistakes if mistake.when])
+
+
+def code_of(answer: Any) -> bytes:
+    """What a pickle of this answer contains, if it is a function of some length."""
+    code = getattr(answer, "__code__", None)
+    return code.co_code if code and len(code.co_code) > 40 else b"no code"
+
+
+@pytest.mark.parametrize("name", [name for name, each in EXERCISES.items() if each.spec and not each.spec.takes_value])
+def test_what_goes_in_tells_no_result_and_what_came_out_is_worth_nothing(name):
+    """Neither inputs nor probes hold a solution; replies to other inputs are refused, all of them, probes' included."""
+    judge.send_checks_by_value()
+    spec = without_wrong_solutions(name)
+    right = Tape(spec.solution)
+    spec(right, engine.Inputs(1))
+    assert code_of(spec.solution) in cloudpickle.dumps(spec.solution) + b"no code"  # it would be seen
+    for answer in (spec.solution, *spec.also_right):
+        assert not any(code_of(answer) in block for block in right.sent)
+    with pytest.raises((Exception, judge.Lost)):
+        spec(Tape(None, right.heard), engine.Inputs(2))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Plain data
+
+
+VALUES = [
+    None,
+    True,
+    7,
+    -(10**300),
+    2.5,
+    float("inf"),
+    "a text, an ü",
+    b"bytes",
+    1 + 2j,
+    torch.Size([2, 3]),
+    [1, (2, [3.0, {"a": None, 2: "b"}])],
+    range(2, 9, 3),
+    torch.float16,
+    torch.device("cpu"),
+    torch.arange(6).reshape(2, 3).t(),
+    torch.tensor(3.0),
+    torch.zeros(0, 3),
+    torch.from_numpy(np.array([])),
+    torch.ones(3).expand(2, 3),
+    torch.arange(9)[8::5],
+    torch.tensor([True, False]),
+    torch.ones(2, dtype=torch.bfloat16),
+    torch.randn(2, dtype=torch.complex64),
+    torch.ones(2, requires_grad=True),
+    np.arange(3.0),
+    np.float32(2),
+    np.bool_(True),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_plain_data_arrives_as_it_was(value):
+    document, block = plain.pack(value)
+    made = plain.unpack(json.loads(json.dumps(document)), block)
+    assert type(made) is type(value)
+    if isinstance(value, torch.Tensor):
+        assert made.dtype == value.dtype and made.requires_grad == value.requires_grad
+        assert torch.equal(made, value)
+    elif isinstance(value, np.ndarray):
+        assert made.dtype == value.dtype and np.array_equal(made, value)
+    else:
+        assert made == value
+
+
+def test_other_objects_arrive_as_one_line():
+    for value in (torch.nn.Linear(2, 2), lambda: 1, object(), 10**2000, slice(1)):
+        made = plain.unpack(*plain.pack(value))
+        assert isinstance(made, Foreign) and made.text
+
+
+def test_what_is_too_large_or_too_deep_is_not_packed():
+    deep: list = []
+    for _ in range(1000):
+        deep = [deep]
+    for value in (deep, torch.zeros(10**8)):
+        with pytest.raises(ValueError):
+            plain.pack(value)
+
+
+GARBAGE = [
+    ({"tensor": ["float32", [10**9, 10**9], False], "at": [0, 4]}, b"1234"),
+    ({"tensor": ["float32", [-1], False], "at": [0, 4]}, b"1234"),
+    ({"tensor": ["float32", [1], False], "at": [-4, 4]}, b"1234"),
+    ({"tensor": ["__class__", [1], False], "at": [0, 4]}, b"1234"),
+    ({"array": ["object", [1], False], "at": [0, 8]}, bytes(8)),
+    ({"dict": [[{"list": []}, 1]]}, b""),
+    ({"range": [0, 10**9, 0]}, b""),
+    ({"unknown": 1}, b""),
+    ({}, b""),
+    ([1, 2], b""),
+    ({"list": 7}, b""),
+    ({"complex": []}, b""),
+    ({"list": [None] * (plain.PARTS + 1)}, b""),
+    ({"tuple": [None] * (plain.PARTS + 1)}, b""),
+    ({"size": [1] * (plain.PARTS + 1)}, b""),
+    ({"dict": [[number, None] for number in range(plain.PARTS + 1)]}, b""),
+    ({"range": [0, plain.NUMBERS + 1, 1]}, b""),
+    ({"tensor": ["float32", [plain.NUMBERS + 1], False], "kind": "meta"}, b""),
+    ({"tensor": ["float32", [plain.NUMBERS, 2], False], "kind": "sparse"}, b""),
+    ({"array": ["float32", [0, plain.NUMBERS + 1], False], "at": [0, 0]}, b""),
+    (functools.reduce(lambda inside, _: {"list": [inside]}, range(plain.DEEPEST + 2), None), b""),
+]
+
+
+@pytest.mark.parametrize("document, block", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_is_refused(document, block):
+    with pytest.raises(plain.Garbage):
+        plain.unpack(document, block)
+
+
+def test_texts_are_cut():
+    for value in ("x" * 10**6, b"x" * 10**6):
+        assert len(plain.unpack(*plain.pack(value))) == plain.TEXT
+    assert len(plain.unpack({"foreign": "x" * 10**6}, b"").text) <= plain.TEXT
+
+
+@pytest.mark.parametrize("lengths", [(plain.LONGEST + 1, 0), (2, plain.LARGEST)])
+def test_a_message_that_is_too_large_is_not_read(lengths):
+    """Its head says so: not a byte more is taken."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(plain.HEAD.pack(*lengths) + b"{}")
+        with pytest.raises(plain.Garbage):
+            plain.receive(ours, 60)
+        assert ours.recv(2) == b"{}"
+
+
+def test_names_of_types_lead_nowhere_else():
+    assert isinstance(plain.unpack({"dtype": "nn"}, b""), Foreign)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A process that does not play by the rules
+
+
+def says(*replies: bytes) -> Any:
+    """A process that sends these bytes to whatever it is asked."""
+
+    def serve(_: Any, answer: Any, channel: socket.socket) -> None:
+        for reply in replies:
+            plain.receive(channel)
+            channel.sendall(reply)
+        channel.close()
+
+    return serve
+
+
+def message(document: Any, block: bytes = b"") -> bytes:
+    text = json.dumps(document).encode()
+    return plain.HEAD.pack(len(text), len(block)) + text + block
+
+
+TRICKS = {
+    "nothing": says(),
+    "no JSON": says(message(1)[:-1] + b"{"),
+    "too large": says(plain.HEAD.pack(2**31, 2**31)),
+    "half a message": says(message({"value": 1})[:-2]),
+    "a list": says(message([1])),
+    "an unknown word": says(message({"verdict": "correct"})),
+    "deep": says(plain.HEAD.pack(200_000, 0) + b"[" * 200_000),
+    "a raised SystemExit": says(message({"raised": [["SystemExit"], "", None]})),
+    "a raised class of our own": says(message({"raised": [["Incorrect", "Lost"], "", None]})),
+    "raised by nobody": says(message({"raised": [[], "", None]})),
+    "not attempted": says(message({"not attempted": True})),
+    "a thousand answers": says(message({"value": None}), message({"value": None}) * 1000),
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_forged_words_give_nothing(trick):
+    with elsewhere(None, TRICKS[trick]) as remote:
+        verdict = judge.judged("accuracy", remote, [1, 2])
+    assert verdict["outcome"] != "correct"
+
+
+def test_an_answer_that_patches_its_process_patches_only_that(tmp_path):
+    """Every function that the verdict could rely on is replaced there. Here nothing has changed."""
+
+    def accuracy(logits, labels):
+        import json as text
+
+        engine.same = engine.mistake = engine.call = engine._equal = lambda *a, **k: None
+        torch.Tensor.all = torch.Tensor.any = lambda *a, **k: True
+        torch.allclose = torch.isclose = torch.equal = lambda *a, **k: True
+        text.dumps = lambda *a, **k: '{"value": 1.0}'
+        for exercise in engine.EXERCISES.values():
+            object.__setattr__(exercise, "judge", lambda *a: None)
+        return 0.123
+
+    with in_a_process(accuracy) as remote:
+        assert judge.judged("accuracy", remote, [1])["outcome"] != "correct"
+    with elsewhere(lambda logits, labels: (logits.argmax(1) == labels).float().mean().item()) as remote:
+        assert judge.judged("accuracy", remote, [1])["outcome"] == "correct"
+
+
+def test_seeds_and_expected_results_do_not_travel(monkeypatch):
+    """What goes in are the arguments of the answer, and the code that calls it."""
+    sent = []
+    real = plain.send
+    monkeypatch.setattr(
+        plain, "send", lambda channel, document, block=b"": (sent.append(block), real(channel, document, block))
+    )
+    seed = 1234567890123
+    with elsewhere(lambda n, fraction, s: (torch.arange(n), torch.arange(0))) as remote:
+        evaluate("split_indices", remote, seed)
+    assert sent and not any(str(seed).encode() in block or seed.to_bytes(6, "little") in block for block in sent)
+
+
+@pytest.fixture(autouse=True)
+def back_to_the_folder():
+    folder = Path.cwd()
+    yield
+    os.chdir(folder)

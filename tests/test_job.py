@@ -1,0 +1,315 @@
+"""Job scripts: what a person would have written for a site; those of the practice cluster really run."""
+
+import datetime
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import skip_or_fail
+
+from torchcourse import cli
+from torchcourse.cluster import job, practice
+from torchcourse.errors import CourseError
+
+ANYWHERE = ["train.py", "--epochs", "2"]
+
+
+def leaves(table):
+    """The names of all values of a profile, however deep."""
+    if isinstance(table, list) and table and isinstance(table[0], dict):
+        return [name for each in table for name in leaves(each)]
+    if isinstance(table, dict):
+        return [name for key, value in table.items() for name in (leaves(value) or [key])]
+    return []
+
+
+@pytest.mark.parametrize("site", job.sites())
+def test_a_profile_names_a_source_for_each_value(site):
+    about = job.profile(site)
+    sources = about.pop("sources")
+    for page in sources.values():
+        assert page["title"] and isinstance(page["read"], datetime.date)
+        assert page["url"].startswith("https://") or (Path(job.__file__).parents[3] / page["url"]).exists()
+    text = (Path(job.__file__).parent / "profiles" / f"{site}.toml").read_text()
+    before, _, after = text.partition("\n[sources]")
+    sourced = []
+    for line in (before + after[after.index("\n[") :]).splitlines():
+        if match := re.match(r"(\w+) *=.*# ([\w, ]+)(:.*)?$", line):
+            assert {*match[2].split(", ")} <= {*sources}, f"{site}: {line} names a source that is not there"
+            sourced.append(match[1])
+    assert sorted(sourced) == sorted(leaves(about)), f"{site}: a value without a source"
+
+
+# What a person asks for, on each site that the course knows -> what the script has to ask for.
+ONE, NODE, TWO, CPU = {"gpus": 1}, {"gpus": None}, {"nodes": 2, "gpus": None}, {"processes": 2}
+SITES = {
+    "zih_capella": {"gpus": 4, "cores": 14, "option": "--gres=gpu:{}", "memory": "{}M", "mib": 193_250},
+    "alliance_narval": {"gpus": 4, "cores": 12, "option": "--gpus-per-node=a100:{}", "memory": "{}M", "mib": 127_500},
+    "uva_afton": {"gpus": 8, "cores": 16, "option": "--gres=gpu:a100:{}", "memory": None, "mib": 0},
+}
+
+
+def asked(text):
+    """The options of a script, as sbatch reads them: up to the first command, without comments."""
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    head = text.partition("\n\n")[0].splitlines()
+    assert head[0] == "#!/bin/bash" and all(line.startswith("#SBATCH --") for line in head[1:])
+    return [line.removeprefix("#SBATCH ").partition("  #")[0] for line in head[1:]]
+
+
+@pytest.mark.parametrize("request_, nodes", [(ONE, 1), (NODE, 1), (TWO, 2)])
+@pytest.mark.parametrize("site", SITES)
+def test_gpus_of_a_known_site(site, request_, nodes):
+    known = SITES[site]
+    gpus = request_["gpus"] or known["gpus"]
+    text = job.script(site, ANYWHERE, time="2:00", **request_ | {"gpus": gpus})
+    options = asked(text)
+    assert known["option"].format(gpus) in options and f"--nodes={nodes}" in options
+    assert f"--cpus-per-task={gpus * known['cores']}" in options and "--time=02:00:00" in options
+    memory = [option.removeprefix("--mem=") for option in options if option.startswith("--mem=")]
+    assert memory == ([known["memory"].format(gpus * known["mib"])] if known["memory"] else [])
+    assert f"OMP_NUM_THREADS={known['cores']} " in text
+    assert (f"--nproc-per-node={gpus} " in text) == (gpus > 1)
+    assert "--account=YOUR_ACCOUNT" in options
+    assert "--account=mine" in asked(job.script(site, ANYWHERE, gpus=gpus, account="mine"))
+
+
+@pytest.mark.parametrize("site", [*SITES, "generic", "local"])
+def test_a_job_array_and_a_requeued_job(site):
+    gpus = SITES.get(site, {}).get("gpus", 0)
+    options = asked(job.script(site, ANYWHERE, gpus=min(1, gpus), time="0:30", array="0-9%2", mail="me@example.org"))
+    assert {"--array=0-9%2", "--output=%x-%A_%a.out", "--mail-user=me@example.org"} <= {*options}
+    text = job.script(site, ANYWHERE, gpus=gpus, nodes=2, time="0:30", again=120)
+    assert {"--requeue", "--signal=USR1@120", "--open-mode=append"} <= {*asked(text)}
+    assert f"--ntasks-per-node={gpus or 1}" in asked(text) and "torchrun" not in text
+    assert 'scontrol requeue "$SLURM_JOB_ID"' in text and text.count("|| status=$?") == 1
+
+
+def test_a_job_without_gpus():
+    options = asked(job.script("alliance_narval", ANYWHERE, cores=16))
+    assert "--mem=64000M" in options and not [o for o in options if "gpu" in o or "partition" in o]
+    assert "--partition=standard" in asked(job.script("uva_afton", ANYWHERE))
+    assert "--partition=parallel" in asked(job.script("uva_afton", ANYWHERE, nodes=2))
+    with pytest.raises(CourseError, match="only jobs that use GPUs: ask for one with --gpus"):
+        job.script("zih_capella", ANYWHERE)
+
+
+def test_each_way_to_get_pytorch():
+    assert "module load release" in job.script("zih_capella", ANYWHERE, gpus=1)
+    narval = job.script("alliance_narval", ANYWHERE, nodes=2, gpus=4)
+    assert 'srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1' in narval and "--no-index torch" in narval
+    container = 'apptainer run --nv "$CONTAINERDIR/pytorch-2.9.0.sif"'
+    assert f"srun {container} train.py" in job.script("uva_afton", ANYWHERE, gpus=1)
+    assert f"srun {container} -m torch.distributed.run --nnodes" in job.script("uva_afton", ANYWHERE, gpus=8)
+    assert f"exec {container} train.py" in job.script("uva_afton", ANYWHERE, gpus=8, again=60)
+
+
+@pytest.mark.parametrize(
+    "site, options, words",
+    [
+        ("zih_capella", {"gpus": 5}, "5 GPUs on each node, and a node has 4"),
+        ("zih_capella", {"gpus": 1, "cores": 15}, "Capella gives at most 14 with 1 of a node's 4 GPUs"),
+        ("zih_capella", {"gpus": 1, "memory": 200}, "200 GiB .* at most 188 with 1 of a node's 4 GPUs"),
+        ("zih_capella", {"gpus": 1, "time": "7-00:01"}, "169 h of time.* at most 168"),
+        ("alliance_narval", {"gpus": 8}, "does not fit Narval: you ask for 8 GPUs on each node, and a node has 4"),
+        ("alliance_narval", {"gpus": 4, "memory": 500}, "at most 498"),
+        ("alliance_narval", {"time": "8-00:00"}, "192 h of time"),
+        (
+            "alliance_narval",
+            {"gpus": 1, "time": "8-00:00", "partition": "other"},
+            "the partition other gives at most 168",
+        ),
+        ("uva_afton", {"gpus": 9}, "a node has 8"),
+        ("uva_afton", {"gpus": 8, "nodes": 5}, "5 nodes, and a job gets at most 4"),
+        ("uva_afton", {"gpus": 4, "nodes": 2}, "all 8 GPUs of each"),
+        ("uva_afton", {"gpus": 1, "time": "4-00:00"}, "partition gpu gives at most 72"),
+        ("uva_afton", {"partition": "gpu"}, "only jobs that use GPUs"),
+        ("uva_afton", {"partition": "standard", "gpus": 1}, "a node has none"),
+        ("uva_afton", {"partition": "parallel"}, "at least 2 nodes"),
+        ("uva_afton", {"nodes": 65}, "at most 1"),
+    ],
+)
+def test_what_a_known_site_does_not_have_is_refused(site, options, words):
+    with pytest.raises(CourseError, match=words):
+        job.script(site, ANYWHERE, **options)
+
+
+@pytest.mark.parametrize("array", ["", "a", "0-", "%2", "1,,2", "0-9 --wrap=x"])
+def test_an_array_that_slurm_would_not_read_is_refused(array):
+    with pytest.raises(CourseError, match="array"):
+        job.script("generic", ANYWHERE, array=array)
+
+
+@pytest.mark.parametrize("site", job.sites())
+def test_every_script_is_bash_that_bash_reads(site):
+    for options in ({}, {"nodes": 2}, {"nodes": 2, "again": 120}):
+        text = job.script(site, ANYWHERE, time="0:30", gpus=SITES.get(site, {}).get("gpus", 0), **options)
+        assert asked(text)
+
+
+def test_one_torchrun_for_each_node_and_one_process_for_each_gpu():
+    text = job.script("local", ANYWHERE, nodes=2, gpus=2, time="0:30")
+    for line in ("--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--gpus-per-node=2", "--time=00:30:00"):
+        assert f"#SBATCH {line}\n" in text
+    assert "--nproc-per-node=2" in text and "OMP_NUM_THREADS=1 " in text and text.endswith("train.py --epochs 2\n")
+
+
+def test_a_single_process_needs_no_launcher():
+    text = job.script("local", ["train.py", "a b"])
+    assert text.endswith("srun python train.py 'a b'\n") and "torchrun" not in text
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("2:00", "02:00:00"),
+        ("0:10", "00:10:00"),
+        ("30:00", "1-06:00:00"),
+        ("1-12:00", "1-12:00:00"),
+        ("0:01:30", "00:01:30"),
+    ],
+)
+def test_two_colon_zero_zero_is_two_hours(text, expected):
+    assert job.limit(text) == expected
+
+
+@pytest.mark.parametrize("text", ["2", "two", "0:00", "1:75", "1:5", "", "1-2"])
+def test_a_time_that_can_be_misread_is_refused(text):
+    with pytest.raises(CourseError, match="time"):
+        job.limit(text)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"gpus": 4}, "4 GPUs"),
+        ({"processes": 8}, "8 cores"),
+        ({"time": "3:00"}, "3 h of time"),
+        ({"partition": "gpu"}, "^The practice cluster .* has no partition 'gpu'"),
+        ({"nodes": 0}, "at least one"),
+    ],
+)
+def test_what_a_site_does_not_have_is_refused(options, words):
+    with pytest.raises(CourseError, match=words):
+        job.script("local", ANYWHERE, **({"time": "0:30"} | options))
+
+
+def test_a_profile_of_your_own(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text('title = "Mine"\naccount = "required"\n[[partition]]\nname = "gpu"\ncores = 64\ngpus = 4\n')
+    text = job.script(str(mine), ANYWHERE, gpus=2)
+    assert "--partition=gpu" in text and "--cpus-per-task=32" in text and "YOUR_ACCOUNT" in text
+    assert "YOUR_ACCOUNT" not in job.script(str(mine), ANYWHERE, account="project7")
+    mine.write_text("title = ")
+    with pytest.raises(CourseError, match=r"mine\.toml cannot be read"):
+        job.script(str(mine), ANYWHERE)
+    with pytest.raises(CourseError, match="Choose one of"):
+        job.script("nowhere", ANYWHERE)
+
+
+def test_the_command(capsys):
+    assert cli.main(["job", "--site", "local", "--time", "0:30", "--nodes", "2", *ANYWHERE]) == 0
+    assert capsys.readouterr().out == job.script("local", ANYWHERE, nodes=2, time="0:30")
+    assert cli.main(["job", "--sites"]) == 0
+    assert "practice cluster" in capsys.readouterr().out
+    assert cli.main(["job", "--site", "alliance_narval", "--about"]) == 0
+    told = capsys.readouterr().out
+    assert "https://docs.alliancecan.ca/wiki/Narval/en" in told and "2026-" in told and "avail_wheels torch" in told
+    assert cli.main(["job"]) == 1
+    assert "Say which script" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("site, version", [("zih_capella", "2.1.2"), ("uva_afton", "2.9.0"), ("alliance_narval", None)])
+def test_a_site_whose_pages_name_an_older_pytorch_says_so(site, version):
+    gpus = {"gpus": SITES[site]["gpus"]}
+    for text in (job.describe(site), job.script(site, ANYWHERE, **gpus), job.script(site, ANYWHERE, again=60, **gpus)):
+        words = " ".join(text.replace("\n# ", " ").split())
+        assert ("virtual environment of your own" in words) == bool(version)
+        assert version is None or f"pages name PyTorch {version}, and this course needs 2.11 or newer" in words
+
+
+@pytest.mark.parametrize("version, old", [("2.10.1", True), ("1.13", True), ("2.11.0+cu130", False), ("3.0", False)])
+def test_the_pytorch_of_a_profile_of_your_own(tmp_path, version, old):
+    (mine := tmp_path / "mine.toml").write_text(f'title = "Mine"\n[environment]\npytorch = "{version}"\nlines = []\n')
+    assert (f"# The site's pages name PyTorch {version}" in job.script(str(mine), ANYWHERE)) == old
+
+
+def for_the_practice_cluster(text):
+    """A script of another site as the practice cluster can take it: its names and sizes, the same options."""
+    text = re.sub(r"#SBATCH --(partition|constraint)=.*\n", "", text)  # what only that site has
+    text = re.sub(r"(gres=gpu:|gpus-per-node=)(a100:)", r"\1", text)
+    return re.sub(r"--time=.*", "--time=00:30:00", text)
+
+
+@pytest.mark.slow
+def test_slurm_takes_the_options_of_every_site(tmp_path, monkeypatch):
+    if reason := practice.why_not():
+        pytest.skip(reason) if "refuses" in reason else skip_or_fail(reason)
+    monkeypatch.chdir(tmp_path)
+    with practice.Cluster(nodes=2, cpus=128, gpus=8, mib=800_000) as site:
+        for name, known in SITES.items():
+            for options in (
+                {"gpus": 1},
+                {},
+                {"nodes": 2},
+                {"nodes": 2, "again": 120},
+                {"array": "0-3", "mail": "a@b.org"},
+            ):
+                text = job.script(name, ANYWHERE, **{"gpus": known["gpus"]} | options)
+                (tmp_path / "job.sh").write_text(for_the_practice_cluster(text))
+                told = site.run("sbatch --test-only job.sh", capture_output=True, text=True)
+                assert told.returncode == 0, f"{name} {options}: {told.stderr}{text}"
+        (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --gpus-per-nodes=1\n")  # and it would have noticed
+        assert site.run("sbatch --test-only job.sh", capture_output=True).returncode != 0
+
+
+WORLD = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([1.0 + dist.get_rank()])
+dist.all_reduce(total)
+print("rank", dist.get_rank(), "of", dist.get_world_size(), total.item(), os.environ["OMP_NUM_THREADS"], flush=True)
+dist.destroy_process_group()
+"""
+STOPS = """
+import os, sys, time
+from torchcourse import checkpoint
+import signal
+with checkpoint.StopFlag(signal.SIGUSR1) as stop:
+    print("start", os.environ.get("SLURM_RESTART_COUNT", "0"), os.environ["RANK"], flush=True)
+    while os.environ.get("SLURM_RESTART_COUNT", "0") == "0":
+        time.sleep(0.1)
+        if stop.is_set():
+            sys.exit(checkpoint.AGAIN)
+"""
+
+
+@pytest.mark.slow
+def test_scripts_of_the_practice_cluster_run(tmp_path, monkeypatch):
+    if reason := practice.why_not():
+        pytest.skip(reason) if "refuses" in reason else skip_or_fail(reason)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "world.py").write_text(WORLD)
+    (tmp_path / "stops.py").write_text(STOPS)
+    (tmp_path / "world.sh").write_text(job.script("local", ["world.py"], nodes=2, time="0:10"))
+    (tmp_path / "stops.sh").write_text(job.script("local", ["stops.py"], nodes=2, time="0:30", again=60))
+    with practice.Cluster() as site:
+        assert site.run("sbatch --wait world.sh", timeout=300).returncode == 0
+        lines = next(tmp_path.glob("world-*.out")).read_text().splitlines()
+        assert sorted(line for line in lines if line.startswith("rank")) == ["rank 0 of 2 3.0 1", "rank 1 of 2 3.0 1"]
+        # Requeued by its own exit status, then over with status 0: --wait waits for the second end. The signal comes
+        # when both processes say that they listen; the one that Slurm sends would come at a time of its own.
+        both = "until [ $(cat stops-*.out 2>/dev/null | grep -c start) -eq 2 ]; do sleep 0.2; done"
+        command = f"sbatch --wait stops.sh & {both}; scancel --signal=USR1 --name=stops; wait $!"
+        assert site.run(command, timeout=300).returncode == 0
+    lines = next(tmp_path.glob("stops-*.out")).read_text().splitlines()
+    assert sorted(line for line in lines if line.startswith("start")) == [
+        "start 0 0",
+        "start 0 1",
+        "start 1 0",
+        "start 1 1",
+    ]

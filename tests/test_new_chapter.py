@@ -1,0 +1,198 @@
+"""A new chapter is a table in course.toml and four files; the rest of the course follows from them.
+
+A copy of this tree gets a chapter 99. Everything that the course derives from its chapters is then built and checked
+there, with no other edit: whatever needs one is a defect. Chapter 98 is the same without a lecture and a deck.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tools import course
+from tools.course import ROOT
+
+HEAD = "---\nkernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
+MANIFEST = """
+[[chapter]]
+number = "99"
+slug = "demo"
+title = "A demonstration"
+promise = "After this chapter you can smooth a curve."
+lecture_minutes = 15
+lab_minutes = 10
+needs = "Chapter 01. No GPU."
+goals = ["see every window of a tensor", "smooth a curve"]
+
+[chapter.budget.lecture]
+"cpu.drawn" = { seconds = 60, mib = 2000 }
+
+[chapter.budget.solution]
+"cpu.drawn" = { seconds = 60, mib = 2000 }
+"""
+LECTURE_BUDGET = '[chapter.budget.lecture]\n"cpu.drawn" = { seconds = 60, mib = 2000 }\n'
+LECTURE = """## Windows
+
+`unfold` shows every window of a tensor; nothing is copied.
+
+```{code-cell}
+:tags: [nbval-check-output]
+import torch
+
+torch.arange(5.0).unfold(0, 3, 1)
+```
+"""
+SOLUTION = '''## 1 · Smooth a curve
+
+{{exercise: moving_average}}
+
+Loss curves are noisy. Average each value with its neighbors.
+
+```{code-cell}
+from torchcourse.checks import check
+
+
+def moving_average(x, width):
+    """Means of neighboring values.
+
+    x: float32 tensor [n]; width: int from 1 to n
+    returns: float32 tensor [n - width + 1]; element i is the mean of x[i] to x[i + width - 1]
+    """
+    ### BEGIN SOLUTION
+    return x.unfold(0, width, 1).mean(dim=1)
+    ### END SOLUTION
+```
+
+```{code-cell}
+check("moving_average", moving_average)
+```
+'''
+CHECKS = '''"""Chapter 99."""
+
+import torch.nn.functional as F
+
+from torchcourse.checks.engine import chapter
+from torchcourse.checks.spec import Mistake, Spec
+
+exercise = chapter("99_demo")
+
+exercise(
+    "moving_average",
+    title="Smooth a curve",
+    minutes=5,
+    difficulty=2,
+    points=2,
+    takeaway="`unfold` shows every window as a view; nothing is copied before the mean.",
+    hints=("How many windows of this width fit?", "`x.unfold(0, width, 1)` has all windows, [n - width + 1, width]."),
+    spec=Spec(
+        draw=lambda new: [(new.randn(new.size(8, 12)), new.size(2, 4)), (new.randn(5), 5), (new.randn(3), 1)],
+        solution=lambda x, width: x.unfold(0, width, 1).mean(dim=1),
+        mistakes=[
+            Mistake(
+                "You summed each window: divide by its width, {width}.",
+                lambda x, width: x.unfold(0, width, 1).sum(dim=1),
+            ),
+        ],
+        also_right=[lambda x, width: F.avg_pool1d(x[None], width, stride=1)[0]],
+    ),
+)
+'''
+
+
+def deck() -> str:
+    """Twelve slides of one minute."""
+    slides = ["# A demonstration\n\nNotes: 1 min. Say hello."]
+    slides += [f"## Window {number}\n\nOne more window.\n\nNotes: 1 min. Say it." for number in range(1, 12)]
+    return "\n\n---\n\n".join(slides) + "\n"
+
+
+def without_lecture(text: str) -> str:
+    """The same for chapter 98, which has a lab alone."""
+    for old, new in (
+        ("99", "98"),
+        ("A demonstration", "A drill"),
+        ("demo", "drill"),
+        ("moving_average", "rolling_mean"),
+    ):
+        text = text.replace(old, new)
+    return text.replace("lecture_minutes = 15\n", "").replace(LECTURE_BUDGET, "")
+
+
+FILES = {
+    "solutions/98_drill.md": HEAD + without_lecture(SOLUTION),
+    "src/torchcourse/checks/drill.py": without_lecture(CHECKS),
+    "notebooks/99_demo.md": HEAD + LECTURE,
+    "solutions/99_demo.md": HEAD + SOLUTION,
+    "slides/99_demo.md": deck(),
+    "src/torchcourse/checks/demo.py": CHECKS,
+}
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """A copy of the tree with the chapter."""
+    root = tmp_path_factory.mktemp("course")
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).is_file():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, root / name)
+    for name, text in FILES.items():
+        (root / name).write_text(text)
+    with (root / "course.toml").open("a") as manifest:
+        manifest.write(without_lecture(MANIFEST) + MANIFEST)
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)  # the release is made of tracked files
+    subprocess.run(["git", "add", "--all"], cwd=root, check=True)
+    if (ROOT / "build" / "npm").is_dir():  # what npm fetched for this tree
+        (root / "build").mkdir()
+        (root / "build" / "npm").symlink_to(ROOT / "build" / "npm")
+    return root
+
+
+def run(root, *command):
+    """What a command in the copy prints; it has to succeed."""
+    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    done = subprocess.run([sys.executable, "-m", *command], cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(copied):
+    run(copied, "tools.build", "98", "99")
+    return copied
+
+
+def test_it_is_built(built):
+    said = run(built, "tools.build", "--check", "98", "99")
+    assert "98_drill: as built" in said and "99_demo: as built" in said
+    readme = (built / "README.md").read_text()
+    assert "99_demo.ipynb" in readme and "| 98 | [A drill](labs/98_drill.ipynb) | 10 |" in readme
+    assert not (built / "notebooks" / "98_drill.ipynb").exists()
+    guide = (built / "docs" / "teaching.md").read_text()
+    assert "| 99 A demonstration | 15 + 10 |" in guide and "| 98 A drill | 10 |" in guide
+    assert f"{course.chapters()[-1].number}, 98 and 99." in guide
+
+
+@pytest.mark.slow
+def test_it_passes_the_tests_of_every_chapter(built):
+    """Those that the suite has for each chapter, and those of the guide and of the style; browsers are not needed."""
+    files = ["answers", "build", "checks", "grade", "grade_robust", "lint", "package", "release", "slides", "teaching"]
+    paths = [str(path) for name in files for path in (built / "tests").glob(f"test_{name}.py")]
+    chosen = "98 or 99 or (teaching and not chapter) or lint"
+    run(built, "pytest", "-q", "-p", "no:cacheprovider", *paths, "-k", f"({chosen}) and not browser and not pdfs")
+
+
+@pytest.mark.slow
+def test_it_is_on_the_website_and_in_the_release(built):
+    run(built, "tools.release")
+    assert (built / "release" / "labs" / "99_demo.ipynb").is_file()
+    assert (built / "release" / "labs" / "98_drill.ipynb").is_file()
+    sources = "from tools.site import sources; print(*sources.gather().pages, sep='\\n')"
+    environment = os.environ | {"PYTHONPATH": f"{built / 'src'}{os.pathsep}{built}"}
+    done = subprocess.run([sys.executable, "-c", sources], cwd=built, env=environment, capture_output=True, text=True)
+    pages = {"notebooks/99_demo.ipynb", "labs/99_demo.ipynb", "labs/98_drill.ipynb"}
+    assert pages <= set(done.stdout.split()) and "notebooks/98_drill.ipynb" not in done.stdout, done.stderr

@@ -1,0 +1,67 @@
+"""Without network and name service: on a plane, on a compute node, behind a firewall that drops everything.
+
+tests/test_colab.py executes each lecture and lab on such a machine; here are the runner itself and what is quick.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import skip_or_fail
+from environments import small_machine
+
+from tools import course
+
+
+@pytest.fixture
+def offline(tmp_path) -> list[str]:
+    """The beginning of a command that runs there."""
+    return small_machine(tmp_path) or skip_or_fail("there is no bubblewrap to make a machine without network")
+
+
+def run(command: list[str], **environment: str) -> subprocess.CompletedProcess:
+    """Run a command and return what it wrote, GLOO_SOCKET_IFNAME being left to the course."""
+    inherited = {name: value for name, value in os.environ.items() if name != "GLOO_SOCKET_IFNAME"}
+    path = os.pathsep.join([str(course.ROOT / "src"), str(course.ROOT)])
+    inherited |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    return subprocess.run(command, env=inherited | environment, cwd=course.ROOT, capture_output=True, text=True)
+
+
+GROUPS = """
+import os
+from torchcourse import distributed, doctor
+from torchcourse.checks import ranks
+with distributed.setup("gloo", alone=True) as me:
+    print(me.world_size, "GLOO_SOCKET_IFNAME" in os.environ)
+
+def another_group():
+    import torch.distributed as dist
+    group = dist.new_group()
+    dist.barrier(group)
+    return dist.get_world_size(group)
+
+outcome = ranks.run(another_group)
+print(outcome.values, [rank.errors for rank in outcome])
+print(doctor.processes.gloo()[0])
+"""
+
+
+def test_process_groups_do_not_look_up_the_name_of_the_machine(offline):
+    """A warning of gloo's would come from below Python, into the middle of a notebook."""
+    done = run([*offline, sys.executable, "-c", GROUPS])
+    assert done.stdout.splitlines()[-3:] == ["1 False", "[2, 2] ['', '']", "True"], done
+    assert done.stderr == ""
+
+
+# The command of `make run`; only its budgets, meant for a machine with nothing else to do, are as good as lifted.
+RUNNER = "import sys; from tools import run; run.FAILS_AT = run.KILLED_AT = 30; sys.exit(run.main(sys.argv[1:]))"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chapter", "kind"), [("00", "lecture"), ("06", "solution")])
+def test_the_runner_works(offline, tmp_path, chapter, kind):
+    """The lecture that examines the machine, and the lightest notebook that starts processes."""
+    command = [sys.executable, "-c", RUNNER, "--chapters", chapter, "--kinds", kind, "--out", str(tmp_path / "out")]
+    done = run([*offline, *command])
+    assert done.returncode == 0, done.stdout + done.stderr

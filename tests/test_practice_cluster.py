@@ -1,0 +1,184 @@
+"""The practice cluster: a real Slurm with two nodes, on which the commands of chapter 11 run."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import skip_or_fail, wait_until
+
+from torchcourse.cluster import practice
+from torchcourse.errors import CourseError
+
+REFUSED = "this machine refuses them"  # a kernel or a container without namespaces: nothing to install helps
+
+
+@pytest.fixture(scope="module")
+def site():
+    reason = practice.why_not()
+    if REFUSED in reason:
+        pytest.skip(reason)
+    if reason:
+        skip_or_fail(reason)
+    with practice.Cluster(gpus=2) as site:
+        yield site
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+def ask(site, command: str) -> str:
+    done = site.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def job(home: Path, text: str) -> str:
+    (home / "job.sh").write_text("#!/bin/bash\n" + textwrap.dedent(text))
+    return "job.sh"
+
+
+def test_two_nodes_with_names_disks_and_memory_of_their_own(site, home):
+    command = "srun --nodes=2 --ntasks-per-node=1 sh -c 'echo $(hostname) $TMPDIR $(ls -A $TMPDIR /dev/shm | wc -w)'"
+    lines = sorted(ask(site, command).splitlines())
+    assert [line.split()[0] for line in lines] == ["n1", "n2"]
+    assert all(line.split()[1].startswith("/run/local/") for line in lines)
+    # What one node writes to its own disk, the other does not see; the home folder is common.
+    ask(
+        site,
+        "srun --nodes=2 --ntasks-per-node=1 sh -c 'touch $TMPDIR/$(hostname) /dev/shm/$(hostname) here-$(hostname)'",
+    )
+    ask(site, "srun --nodes=2 --ntasks-per-node=1 sh -c 'test ! -e /dev/shm/n1 -o $(hostname) = n1'")
+    assert {path.name for path in home.iterdir()} == {"here-n1", "here-n2"}
+
+
+def test_gpus_can_be_asked_for(site, home):
+    command = "srun --nodes=2 --ntasks-per-node=2 --gpus-per-task=1 sh -c 'echo $SLURM_NODEID:$CUDA_VISIBLE_DEVICES'"
+    assert sorted(ask(site, command).split()) == ["0:0", "0:1", "1:0", "1:1"]
+
+
+TRAINING = """
+import os
+import torch
+import torch.distributed as dist
+from torchcourse import distributed
+
+distributed.setup()
+total = torch.tensor([1.0 + dist.get_rank()])
+dist.all_reduce(total)
+print(os.uname().nodename, dist.get_rank(), dist.get_world_size(), total.item())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_torchrun_and_srun_start_one_world_on_two_nodes(site, home):
+    (home / "train.py").write_text(TRAINING)
+    job(
+        home,
+        """
+        #SBATCH --nodes=2 --ntasks-per-node=1 --output=out
+        head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)
+        srun torchrun --nnodes=$SLURM_NNODES --nproc-per-node=1 --rdzv-id=$SLURM_JOB_ID \\
+            --rdzv-backend=c10d --rdzv-endpoint=$head:29500 train.py
+        """,
+    )
+    assert site.run("sbatch --wait job.sh", timeout=300).returncode == 0, (home / "out").read_text()
+    expected = ["n1 0 2 3.0", "n2 1 2 3.0"]
+    # Where one node is done before the other, the second's torchrun may warn that the rendezvous is gone already.
+    lines = [line for line in (home / "out").read_text().splitlines() if line.startswith(("n1 ", "n2 "))]
+    assert sorted(lines) in (expected, ["n1 1 2 3.0", "n2 0 2 3.0"])
+    assert sorted(ask(site, "srun --nodes=2 --ntasks-per-node=1 python train.py").splitlines()) == expected
+
+
+def test_an_array_runs_on_both_nodes(site, home):
+    job(home, "#SBATCH --array=0-3 --output=out-%a\nsleep 0.5; echo $SLURM_ARRAY_TASK_ID $(hostname)\n")
+    ask(site, "sbatch --wait job.sh")
+    lines = [(home / f"out-{i}").read_text().split() for i in range(4)]
+    assert [line[0] for line in lines] == list("0123") and {line[1] for line in lines} == {"n1", "n2"}
+
+
+def test_more_memory_than_asked_for_ends_a_job(site, home):
+    job(home, "#SBATCH --mem=60 --output=out\npython -c 'import time; x = bytearray(10**9); time.sleep(600)'\n")
+    assert site.run("sbatch --wait job.sh", capture_output=True, timeout=300).returncode != 0
+    assert "exceeded memory limit" in (home / "out").read_text()
+
+
+@pytest.mark.slow
+def test_a_signal_before_the_limit_and_a_requeue(site, home):
+    """Slurm's clock for --signal ticks in minutes: with a limit of one minute the signal comes right away."""
+    job(
+        home,
+        """
+        #SBATCH --time=1 --signal=B:USR1@59 --requeue --open-mode=append --output=out
+        echo start ${SLURM_RESTART_COUNT:-0}
+        [ "$SLURM_RESTART_COUNT" = 1 ] && exit 0
+        trap 'echo saved; scontrol requeue $SLURM_JOB_ID' USR1
+        while true; do sleep 0.2; done
+        """,
+    )
+    ask(site, "sbatch job.sh")
+    wait_until(lambda: (home / "out").exists() and "start 1" in (home / "out").read_text(), "the second start")
+    lines = [line for line in (home / "out").read_text().splitlines() if line in ("start 0", "saved", "start 1")]
+    assert lines == ["start 0", "saved", "start 1"]
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_costs_no_job(site, home):
+    job(
+        home,
+        """
+        #SBATCH --nodelist=n2 --requeue --open-mode=append --output=out
+        echo start ${SLURM_RESTART_COUNT:-0}
+        while [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; do sleep 0.2; done
+        """,
+    )
+    ask(site, "sbatch job.sh")
+    wait_until(lambda: (home / "out").exists() and (home / "out").read_text(), "the first start")
+    site.down("n2")
+    wait_until(lambda: "down" in ask(site, "sinfo --noheader --nodes=n2 --format=%T"), "n2 down")
+    assert "idle" in ask(site, "sinfo --noheader --nodes=n1 --format=%T")
+    site.up("n2")
+    wait_until(lambda: "start 1" in (home / "out").read_text(), "the second start")
+
+
+def test_a_node_that_does_not_exist(site):
+    with pytest.raises(CourseError, match="n1, n2"):
+        site.down("n3")
+
+
+def test_it_ends_with_the_process_that_started_it(site, home):
+    """kill -9, the hardest end: no process, no network and no file of the cluster stays."""
+    program = "from torchcourse.cluster import practice\n"
+    program += "with practice.Cluster() as site:\n    print(site.login, flush=True)\n    input()\n"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    networks = set(psutil.net_if_addrs())
+    with subprocess.Popen([sys.executable, "-c", program], **pipes, text=True) as process:
+        login = psutil.Process(int(process.stdout.readline()))
+        inside = [login, *login.children(recursive=True)]
+        assert {"slurmctld", "slurmd", "munged"} <= {each.name() for each in inside}
+        assert set(psutil.net_if_addrs()) == networks
+        process.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(inside, timeout=60)
+    assert not alive
+
+
+def test_why_not_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(practice.shutil, "which", lambda program, path: None)
+    assert "slurmctld slurmd" in practice.why_not()
+    with pytest.raises(CourseError, match="apt-get install"), practice.Cluster():
+        pass
+    monkeypatch.undo()
+    monkeypatch.setattr(practice.sys, "platform", "darwin")
+    assert "needs Linux" in practice.why_not()
+    monkeypatch.undo()
+    monkeypatch.setattr(practice.os, "geteuid", lambda: 1000)
+    assert practice.why_not().startswith("The practice cluster")

@@ -1,0 +1,46 @@
+"""Lecture 11 where no Slurm can run: it shows what the practice cluster printed when the lecture was built."""
+
+import ast
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tools.course import ROOT
+from torchcourse.cluster import login, practice
+
+
+@pytest.fixture
+def replayed(monkeypatch, capsys):
+    monkeypatch.setattr(practice, "why_not", lambda: "No cluster can run here.")
+    site = login.LoginNode("11_cluster")
+    assert capsys.readouterr().out.startswith("No cluster can run here.\nInstead you see what these commands printed")
+    return site
+
+
+def commands() -> list[str]:
+    """What lecture 11 types on its login node, as far as it is written out."""
+    notebook = nbformat.read(ROOT / "notebooks" / "11_cluster.ipynb", 4)
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code" and "site(" in cell.source]
+    calls = [node for cell in cells for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.Call)]
+    asked = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "site"]
+    return [each.value for each in asked if isinstance(each, ast.Constant)]
+
+
+def test_every_command_of_the_lecture_is_recorded():
+    recorded = json.loads((Path(login.__file__).parent / "recordings" / "11_cluster.json").read_text())["commands"]
+    missing = set(commands()) - {command for command, _ in recorded}
+    assert not missing, f"`python -m tools.build --force 11` on a machine with Slurm records them: {missing}"
+
+
+def test_a_replay_prints_what_was_said(replayed, capsys):
+    assert not replayed.real
+    replayed("sinfo")
+    assert "PARTITION" in capsys.readouterr().out
+
+
+def test_a_command_of_your_own_gets_a_sentence(replayed, capsys):
+    replayed("sbatch mine.sh")
+    assert "not in the recording" in capsys.readouterr().out
+    replayed.down("n1"), replayed.up("n1"), replayed.close()  # and nothing breaks

@@ -1,0 +1,354 @@
+"""Right answers stay right whatever the notebook has switched, and the switches stay as the notebook has set them."""
+
+import contextlib
+import dataclasses
+import io
+import locale
+import os
+import random
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from test_checks import OWN, right_and_wrong, tables
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+from torchcourse import simgpu
+from torchcourse.checks import check, engine, evaluate, switches
+from torchcourse.checks.spec import Spec
+
+EXERCISES = engine.load_chapters()
+# Quick ones of each chapter: about values, random numbers, training, devices, warnings, other processes.
+QUICK = [
+    *("slope", "average_digit"),
+    *("normalize", "held_out_split"),
+    *("split_indices", "repair_training"),
+    *("to_numpy", "migrate_training"),
+    *("convolve", "go_on_exactly"),
+    *("residual_block", "smoothed_loss"),
+    *("safe_loss", "scaled_step"),
+    *("find_limit", "keep_layout"),
+    *("keep_files", "load_any"),
+    *("memory_of", "shard_model"),
+    *("who_am_i", "settings_of"),
+    *("same_answers", "exportable"),
+    *("project_budget",),
+]
+
+
+class Meddling(TorchFunctionMode):
+    """Nothing works any more."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        raise RuntimeError("a mode that was left on")
+
+
+class Zeros(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise RuntimeError("a mode that was left on")
+
+
+@contextlib.contextmanager
+def set_and_back(read, write, value):
+    before = read()
+    write(value)
+    try:
+        yield
+    finally:
+        write(before)
+
+
+@contextlib.contextmanager
+def default_device(name):
+    torch.set_default_device(name() if callable(name) else name)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+@contextlib.contextmanager
+def deleted_folder(tmp_path):
+    before = os.getcwd()
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@contextlib.contextmanager
+def strict_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@contextlib.contextmanager
+def tight_recursion():
+    """As little room as the test itself leaves over."""
+    before, depth = sys.getrecursionlimit(), len(__import__("inspect").stack())
+    sys.setrecursionlimit(depth + 30)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+@contextlib.contextmanager
+def mixed_precision_switches():
+    """The old and the new switches at odds: asking the old one raises from then on."""
+    place = torch.backends.cuda.matmul
+    with set_and_back(lambda: place.fp32_precision, lambda value: setattr(place, "fp32_precision", value), "tf32"):
+        yield
+
+
+@contextlib.contextmanager
+def print_options():
+    with np.printoptions(precision=1, threshold=1):
+        torch.set_printoptions(precision=1, sci_mode=True)
+        try:
+            yield
+        finally:
+            torch.set_printoptions(profile="default", sci_mode=None)
+
+
+@contextlib.contextmanager
+def another_locale():
+    """A locale that writes 0,5 where one is installed; else the C locale, which no notebook starts with."""
+    before = locale.setlocale(locale.LC_ALL)
+    for name in ("de_DE.UTF-8", "fr_FR.UTF-8", "C"):
+        with contextlib.suppress(locale.Error):
+            locale.setlocale(locale.LC_ALL, name)
+            break
+    try:
+        yield
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+
+
+def stream(new):
+    return set_and_back(lambda: sys.stdout, lambda value: setattr(sys, "stdout", value), new)
+
+
+def closed():
+    file = io.StringIO()
+    file.close()
+    return file
+
+
+SWITCHES = {
+    "default device meta": lambda: default_device("meta"),
+    "default device practice GPU": lambda: default_device(simgpu.accelerator),
+    "torch.device entered": lambda: torch.device("meta"),
+    "float64": lambda: set_and_back(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
+    "bfloat16": lambda: set_and_back(torch.get_default_dtype, torch.set_default_dtype, torch.bfloat16),
+    "deterministic": lambda: set_and_back(
+        torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, "error"
+    ),
+    "inference mode": torch.inference_mode,
+    "no gradients": torch.no_grad,
+    "anomaly detection": lambda: torch.autograd.set_detect_anomaly(True),
+    "threads": lambda: set_and_back(torch.get_num_threads, torch.set_num_threads, 3),
+    "print options": print_options,
+    "warnings are errors": strict_warnings,
+    "NumPy raises": lambda: np.errstate(all="raise"),
+    "matmul precision": lambda: set_and_back(
+        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
+    ),
+    "new precision switches": mixed_precision_switches,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "autocast without cache": lambda: torch.autocast("cpu", torch.float16, cache_enabled=False),
+    "a function mode": Meddling,
+    "a dispatch mode": Zeros,
+    "an open trace": simgpu.trace,
+    "recursion limit": tight_recursion,
+    "locale": another_locale,
+    "stdout None": lambda: stream(None),
+    "stdout closed": lambda: stream(closed()),
+    "stdout elsewhere": lambda: stream(io.StringIO()),
+}
+
+
+def state() -> dict[str, object]:
+    """All that the tests switch, as the notebook sees it, read without functions that a mode would see."""
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        folder = None
+    try:
+        matmul = torch._C._get_float32_matmul_precision()
+    except RuntimeError:
+        matmul = "refused"
+    modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+    return {
+        "modes": modes,
+        "device": getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None),
+        "dtype": torch.get_default_dtype(),
+        "deterministic": torch.get_deterministic_debug_mode(),
+        "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "threads": torch.get_num_threads(),
+        "print": (torch._tensor_str.get_printoptions(), np.get_printoptions()),
+        "warnings": list(warnings.filters),
+        "numpy": np.geterr(),
+        "matmul": matmul,
+        "precision": [
+            place.fp32_precision
+            for place in (
+                torch.backends,
+                torch.backends.cuda.matmul,
+                torch.backends.mkldnn.matmul,
+                torch.backends.mkldnn,
+            )
+        ],
+        "autocast": [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")],
+        "cache": torch.is_autocast_cache_enabled(),
+        "depth": (torch.autocast_increment_nesting(), torch.autocast_decrement_nesting()),
+        "recursion": sys.getrecursionlimit(),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "streams": (sys.stdout, sys.stderr),
+        "folder": folder,
+        "random": (random.getstate(), np.random.get_state()[1].tolist()),
+    }
+
+
+def right(name: str) -> list[object]:
+    return right_and_wrong(name, tables(OWN))[0]
+
+
+def judge_all(names: list[str], switch: contextlib.AbstractContextManager) -> None:
+    """Each right answer is correct under the switch, and the switch is as it was after each."""
+    wrong = []
+    answers = [(name, answer) for name in names for answer in right(name)]  # made before the switch
+    with switch:
+        for name, answer in answers:
+            before = state()
+            result = evaluate(name, answer, seed=1)
+            after = state()
+            moved = [key for key in before if before[key] != after[key]]
+            if result.outcome != "correct" or moved:
+                wrong.append((result, moved))
+    assert not wrong, "\n".join(f"{result.text}\nchanged: {moved}" for result, moved in wrong)
+
+
+@pytest.fixture
+def right_answers_only(monkeypatch):
+    """The wrong solutions, which take most of a check's time, play no part where all answers are right."""
+    prepare = Spec.prepare
+
+    def without_wrong_ones(spec, new):
+        return prepare(dataclasses.replace(spec, mistakes=[each for each in spec.mistakes if each.when]), new)
+
+    monkeypatch.setattr(Spec, "prepare", without_wrong_ones)
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_right_answers_stay_right(switch, right_answers_only):
+    judge_all(QUICK, SWITCHES[switch]())
+
+
+def test_right_answers_stay_right_in_a_folder_that_is_gone(tmp_path, right_answers_only):
+    judge_all([*QUICK, "shard_indices"], deleted_folder(tmp_path))
+
+
+def test_every_exercise_with_many_switches_at_once(tmp_path, right_answers_only):
+    """One right answer of each exercise, those that train for a second or start processes too."""
+    together = ("default device meta", "float64", "deterministic", "no gradients", "autocast", "a dispatch mode")
+    together += ("a function mode", "NumPy raises", "warnings are errors", "matmul precision", "stdout closed")
+    answers = {name: right(name)[0] for name in EXERCISES}  # made before the switches
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(deleted_folder(tmp_path))
+        for switch in together:
+            stack.enter_context(SWITCHES[switch]())
+        before = state()
+        results = [evaluate(name, answer, seed=1) for name, answer in answers.items()]
+        after = state()
+    assert not [result.text for result in results if result.outcome != "correct"]
+    assert before == after
+
+
+def test_an_answer_cannot_switch_anything():
+    """What the student's function leaves on ends with the check."""
+
+    def answer(*args):
+        torch.set_default_device("meta")
+        torch.set_default_dtype(torch.float64)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        torch.set_printoptions(precision=1)
+        torch.set_float32_matmul_precision("medium")
+        torch.backends.mkldnn.conv.fp32_precision = "bf16"
+        torch.set_grad_enabled(False)
+        torch.autograd.set_detect_anomaly(True)
+        torch.autocast("cpu").__enter__()
+        torch.inference_mode().__enter__()
+        Meddling().__enter__()
+        Zeros().__enter__()
+        warnings.simplefilter("error")
+        np.seterr(all="raise")
+        sys.setrecursionlimit(5000)
+        sys.stdout = None
+        os.chdir("/")
+        random.seed(1)
+        np.random.seed(1)
+        raise RuntimeError("and then this")
+
+    before = state()
+    result = evaluate("slope", answer)
+    assert result.outcome == "error" and "and then this" in result.text
+    assert state() == before
+
+
+def test_a_mode_that_an_answer_leaves_on_is_no_way_to_be_right():
+    """It sees the comparison of the check, and can say yes to everything."""
+
+    class Agreeable(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return torch.ones((), dtype=torch.bool) if func is torch.isclose else func(*args, **(kwargs or {}))
+
+    def answer(images):
+        Agreeable().__enter__()
+        return images / 254
+
+    def harmless(images):
+        torch.set_default_device("cpu")
+        return images / 255
+
+    result = evaluate("scale_pixels", answer)
+    assert result.outcome == "incorrect" and "Agreeable" in result.text
+    assert evaluate("scale_pixels", harmless).correct
+
+
+def test_an_answer_that_needs_a_switch_is_told_so():
+    """A tensor made under the switch, in a cell above, meets inputs made under the defaults."""
+    with default_device("meta"):
+        white = torch.tensor(255.0)
+        result = evaluate("scale_pixels", lambda images: images / white)
+        assert result.outcome != "correct" and "default device meta" in result.text
+    result = evaluate("scale_pixels", lambda images: images / 254)
+    assert result.outcome == "incorrect" and "default" not in result.text
+
+
+@pytest.mark.parametrize("broken", [None, closed()])
+def test_a_verdict_is_printed_where_stdout_is_broken(broken, capfd, monkeypatch):
+    file = open(os.dup(1), "w")  # noqa: SIM115 - what Python has at its start; pytest has another one here
+    monkeypatch.setattr(sys, "__stdout__", file)
+    with stream(broken):
+        check("scale_pixels", right("scale_pixels")[0])
+    file.close()
+    assert "correct" in capfd.readouterr().out
+
+
+def test_the_note_names_what_can_matter():
+    with torch.autocast("cpu"), torch.no_grad(), Zeros(), switches.neutral() as seen:
+        assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    assert seen.changed == ["Zeros on", "gradients off", "autocast on for cpu"]
+    with switches.neutral() as seen:
+        pass
+    assert seen == switches.Seen()
