@@ -1,35 +1,39 @@
 # `make help` says what there is. The first target that needs it creates .venv; afterwards nothing is installed again
-# until pyproject.toml changes.
+# until pyproject.toml or the lock changes.
 
 PYTHON ?= python3
 VENV ?= .venv
+$(if $(word 2,$(VENV)),$(error VENV is "$(VENV)": make cannot work with a space in it. Choose a path without one))
 BIN = $(VENV)/bin
 # With uv, in a fraction of the time: make INSTALL="uv pip install --compile-bytecode --python .venv/bin/python"
 INSTALL ?= $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The versions that the tests have seen, by hash; PyTorch by version, from your index. With LOCK= the newest of everything.
+LOCK ?= requirements.lock
 CHAPTERS ?=
 PARTS ?=
 OPTIONS ?=
 SUBMISSIONS ?=
 # `make gpu` uses the PyTorch that a machine has, and installs nothing.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
-WORKERS ?= 2
+# Of the tests: twice the cores of a small machine, since many tests wait for processes. Each takes up to 2 GB.
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build release lab slides slides-pdf hub grade site bench gpu wheelhouse doctor lint clean
+.PHONY: help run test build release lab slides slides-pdf hub grade cluster site bench gpu wheelhouse lock doctor lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
 
-run: $(VENV)/.installed ## execute every lecture and solution, report in build/report.html (CHAPTERS="01 02" for some)
-	@$(BIN)/python -m tools.run --chapters "$(CHAPTERS)"
+run: $(VENV)/.installed ## execute every lecture and solution, report in build/report.html (CHAPTERS="01 02" for some; OPTIONS="--slurm PROFILE" on a cluster)
+	@$(BIN)/python -m tools.run --chapters "$(CHAPTERS)" $(OPTIONS)
 
 test: $(VENV)/.installed ## the whole test suite
 	@$(BIN)/python -m pytest -n $(WORKERS) tests
 
-build: $(VENV)/.installed ## make notebooks, labs and figures from the text masters (CHAPTERS="01 02" for some)
+build: $(VENV)/.installed ## make notebooks, labs and figures from their text sources (CHAPTERS="01 02" for some)
 	@$(BIN)/python -m tools.build $(CHAPTERS)
 
-release: $(VENV)/.installed ## the tree for students in release/: lectures, labs, package; no solutions
+release: $(VENV)/.installed ## the tree for students in release/: lectures, labs, package; no solution notebooks
 	@$(BIN)/python -m tools.release
 
 lab: $(VENV)/.installed ## open JupyterLab on the labs
@@ -44,8 +48,11 @@ slides-pdf: $(VENV)/.installed ## each deck as two PDFs, slides and notes (needs
 hub: $(VENV)/.installed ## a JupyterHub for a class on this machine (needs npm; OPTIONS="--port 8000")
 	@$(BIN)/python -m tools.hub $(OPTIONS)
 
-grade: $(VENV)/.installed ## grade a class in a sandbox: SUBMISSIONS=folder, results in build/grades (needs bubblewrap)
+grade: $(VENV)/.installed ## grade a class in a sandbox: SUBMISSIONS=folder, results in build/grades (needs bubblewrap; OPTIONS="--slurm PROFILE" on a cluster)
 	@$(BIN)/python -m tools.grade "$(SUBMISSIONS)" --chapters "$(CHAPTERS)" $(OPTIONS)
+
+cluster: $(VENV)/.installed ## a real Slurm with two nodes on this machine, for practice (needs root and Debian's Slurm)
+	@$(BIN)/python -m tools.cluster $(OPTIONS)
 
 site: $(VENV)/.installed ## the course as a website in build/site (needs npm)
 	@$(BIN)/python -m tools.site $(OPTIONS)
@@ -54,10 +61,13 @@ bench: $(VENV)/.installed ## measure the kit beside other libraries (half an hou
 	@$(BIN)/python -m tools.bench $(PARTS)
 
 gpu: ## on a GPU machine: execute, test and measure everything (PARTS="run precision" for some, OPTIONS="--minutes 5")
-	@$(GPU_PYTHON) -m tools.gpu $(PARTS) $(OPTIONS)
+	@"$(GPU_PYTHON)" -m tools.gpu $(PARTS) $(OPTIONS)
 
 wheelhouse: $(VENV)/.installed ## packages for a machine without network, into build/wheelhouse (OPTIONS="--python 3.12")
 	@$(BIN)/python -m tools.wheelhouse $(OPTIONS)
+
+lock: ## choose the versions in constraints.txt and requirements.lock (needs uv; OPTIONS=--upgrade for the newest)
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,"$(PYTHON)") -m tools.lock $(OPTIONS)
 
 doctor: $(VENV)/.installed ## is this machine ready for the course?
 	@$(BIN)/torchcourse doctor
@@ -68,9 +78,10 @@ lint: $(VENV)/.installed ## ruff over package, tools, tests and notebooks
 clean: ## remove build/ and release/, keep .venv and what students wrote on the hub (build/hub)
 	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name hub -exec rm -rf {} +; fi; rm -rf release
 
-$(VENV)/.installed: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("This course needs Python 3.11 or newer: make PYTHON=python3.12")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/.installed: pyproject.toml $(LOCK)
+	@"$(PYTHON)" -c 'import sys; sys.version_info >= (3, 11) or sys.exit("This course needs Python 3.11 or newer: make PYTHON=python3.12")'
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "Installing into $(VENV): a few minutes the first time, PyTorch is large."
-	@$(INSTALL) -e '.[dev]'
+	@$(if $(LOCK),$(INSTALL) --no-deps --require-hashes -r $(LOCK))
+	@$(INSTALL) $(if $(LOCK),-c constraints.txt) -e '.[dev]'
 	@touch $@
