@@ -908,6 +908,10 @@ exercise(
         also_right=[
             _InOneSequence,
             _block("self.shortcut(x) + y -> F.relu(self.shortcut(x) + y)"),
+            _block(  # weights as chance may draw them
+                "self.shortcut(x) + y -> F.relu(self.shortcut(x) + y)",
+                "stride, bias=False) -> stride, bias=False); self.shortcut.weight.data.abs_().neg_()",
+            ),
             _block(
                 "self.shortcut(x) + y -> torch.add(y, self.shortcut(x))", "F.relu( -> torch.clamp_min(min=0, input="
             ),
