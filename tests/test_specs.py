@@ -88,7 +88,8 @@ def test_each_mistake_gets_its_own_sentence(name, mistake):
 def test_cases_are_found_soon(name, prepared_once):
     """Hardly a draw is thrown away: inputs are chosen so that they tell the mistakes apart."""
     for seed in seeds(name):
-        SPECS[name].prepare(Inputs(seed))
+        _, right, known = SPECS[name].prepare(Inputs(seed))
+        assert not SPECS[name].confused(right, known())
     draws = [prepared_once[id(SPECS[name]), seed].draws for seed in seeds(name)]
     assert sum(draws) <= 3 * len(draws) + 4, "about three at most: each costs time in a student's check"
 

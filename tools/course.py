@@ -13,7 +13,7 @@ LAYERS = {
     "The machine": "errors device place timing trace simgpu",
     "Data, networks and figures": (
         "data augment models optim record predict plots diagrams graphs convolutions floats timeline measurements "
-        "roofline tracefile compiling memory planning sharding native"
+        "roofline tracefile compiling memory planning sharding"
     ),
     "Training": "training recipes distributed checkpoint cluster",
     "Checks and commands": "checks standing board doctor cli",

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchcourse import native
+from torchcourse.checks import native
 from torchcourse.checks.engine import Inputs, NotHere, attempted, call, chapter, is_students
 from torchcourse.checks.show import show
 from torchcourse.checks.spec import Mistake, Spec, changed, says  # noqa: F401 - for the tables

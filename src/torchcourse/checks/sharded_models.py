@@ -991,6 +991,7 @@ exercise(
         solution=_clip_sharded,
         measure=ranks.measure(_steps_on_rank),
         by_case=True,
+        any_inputs=True,
         mistakes=[
             *pairs.lost(
                 _clip_but(("return norm", "if dist.get_rank() == 0: dist.barrier()\n    return norm")),

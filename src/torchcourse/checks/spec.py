@@ -23,6 +23,7 @@ that come back, so the answer may live in another process. docs/authoring.md sho
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import re
@@ -32,7 +33,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -44,6 +45,8 @@ from torchcourse.checks.show import show
 
 __all__ = ["Asking", "Habit", "Mistake", "Raised", "Spec", "Words", "altered", "changed", "key", "says"]
 
+# A wrong solution: its mistake, its results, and whether they differ from the right ones in type or dtype only.
+Known: TypeAlias = tuple[Mistake, list, bool]
 MARGIN = 3  # wrong solutions differ by this many tolerances, so that rounding cannot turn one into another
 
 
@@ -91,6 +94,8 @@ class Spec:
     rtol: float = 1e-4
     atol: float = 1e-5
     by_case: bool = False  # sentences are about one case: a `when` needs to hold in the first wrong case only
+    # Any inputs tell the mistakes apart (a test tries some): slow wrong solutions run for wrong answers only.
+    any_inputs: bool = False
     look: str | None = None  # where to look if the values are wrong and no mistake matches
 
     def __post_init__(self) -> None:
@@ -111,7 +116,7 @@ class Spec:
         wrong_cases = [i for i in range(len(cases)) if not self.is_right(yours[i], right[i], cases[i])]
         if wrong_cases:
             first = wrong_cases[0]
-            for mistake, wrong, by_kind in known:
+            for mistake, wrong, by_kind in known():
                 if self.agree(yours, wrong, by_kind):
                     shown = next((i for i in wrong_cases if not self.near(yours[i], right[i])), first)
                     raise self.told(mistake, yours[shown], right[shown], cases[shown])
@@ -137,30 +142,35 @@ class Spec:
         """Whether something else is judged than the result of a call."""
         return bool(self.measure or self.probe)
 
-    def prepare(self, new: Inputs, tries: int = 200) -> tuple[list[tuple], list, list[tuple[Mistake, list, bool]]]:
+    def prepare(self, new: Inputs, tries: int = 200) -> tuple[list[tuple], list, Callable[[], list[Known]]]:
         """Draw cases until each wrong solution differs from the solution and from those with another sentence.
 
-        Returns the cases, the right results, and for each wrong solution its mistake, its results, and whether they
-        differ from the right ones in their kind only (type or dtype).
+        Returns the cases, the right results, and a function that returns those of the wrong solutions.
         """
         for _ in range(tries):
             cases = [tuple(case) for case in self.draw(new)]
-            with warnings.catch_warnings(action="ignore"):  # a wrong solution may warn, but not in a student's notebook
+            with warnings.catch_warnings(action="ignore"):  # a solution may warn, but not in a student's notebook
                 if self.finds is engine.UNSAID:
                     right = self.results(Asking(self.solution, self.probe), cases)
                 else:
                     right = [self.finds] * len(cases)
-                known = []
-                for mistake in self.mistakes:
-                    for function in () if mistake.when else mistake.wrong:
-                        wrong = self.results(Asking(function, self.probe), cases)
-                        known.append((mistake, wrong, self.agree(wrong, right, margin=MARGIN)))
-            confused = self._confused(right, known)
-            if not confused:
+            known = functools.cache(partial(self.known, cases, right))
+            if self.any_inputs or not (confused := self.confused(right, known())):
                 return cases, right, known
         raise AssertionError(f"No inputs tell apart {confused}. Draw other inputs, or give the mistake a `when`.")
 
-    def _confused(self, right: list, known: list[tuple[Mistake, list, bool]]) -> str | None:
+    def known(self, cases: list[tuple], right: list) -> list[Known]:
+        """The results of each wrong solution that is recognized by them."""
+        with warnings.catch_warnings(action="ignore"):
+            found = []
+            for mistake in self.mistakes:
+                for function in () if mistake.when else mistake.wrong:
+                    wrong = self.results(Asking(function, self.probe), cases)
+                    found.append((mistake, wrong, self.agree(wrong, right, margin=MARGIN)))
+            return found
+
+    def confused(self, right: list, known: list[Known]) -> str | None:
+        """The first two that have the same results, in words; None if there are none."""
         for i, (mistake, wrong, by_kind) in enumerate(known):
             if by_kind and self.agree(wrong, right, by_kind, MARGIN):
                 return f'the solution and "{mistake.problem}"'

@@ -12,35 +12,19 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from torchcourse.checks import ranks
 from torchcourse.errors import CourseError
 
 TARGET = "0x020b000000000000"  # the library works with PyTorch 2.11 and later
 SECONDS = 120.0  # for a call of the compiler or of the operator, on a busy machine
-
-PROGRAM = """
-import os, re, sys, torch
-library, name, given, results = sys.argv[1:]
-torch.ops.load_library(library)
-namespace, _, operator = name.partition("::")
-operator = getattr(getattr(torch.ops, namespace), operator)
-found = []
-for inputs in torch.load(given):
-    try:
-        found.append(operator(*inputs))
-    except Exception as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        found.append(re.sub(r"/\\S*/", "", line))  # without folders
-    torch.save(found, results + ".part")  # memory that the operator has damaged may end the process in here
-    os.replace(results + ".part", results)
-"""
 
 
 class BuildError(CourseError):
@@ -82,24 +66,35 @@ def build(source: str) -> Path:
 
 
 def call(library: Path, name: str, given: list[tuple[torch.Tensor, ...]]) -> list[Any]:
-    """What the operator `name` of a library returns for each of the inputs, or what its error says, in a fresh process.
+    """What the operator `name` of a library returns for each of the inputs, or what its error says, in a new process.
 
     If the process ends in the middle, the last result is the number of the signal, negative, and those behind it are
     missing.
     """
     with tempfile.TemporaryDirectory() as folder:
-        inputs, results = Path(folder, "inputs.pt"), Path(folder, "results.pt")
-        torch.save(given, inputs)
-        torch.save([], results)
-        words = [sys.executable, "-P", "-c", PROGRAM, str(library), name, str(inputs), str(results)]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, cwd=folder)
-        except subprocess.TimeoutExpired:
-            return [*torch.load(results), -9]
+        results = Path(folder, "results.pt")
+        (rank,) = ranks.run(_call, library, name, given, results, world_size=1, timeout=SECONDS, folder=folder)
+        if rank.raised:
+            raise CourseError(rank.raised.message.strip().splitlines()[-1])
         found = torch.load(results)
-        if done.returncode and not found and done.returncode > 0:
-            raise CourseError((done.stderr.strip().splitlines() or ["The process ended."])[-1])
-        return found if done.returncode == 0 else [*found, done.returncode]
+        ended = {"returned": [], "died": [rank.exit_code]}
+        return found + ended.get(rank.status, [-signal.SIGKILL])
+
+
+def _call(library: Path, name: str, given: list[tuple[torch.Tensor, ...]], results: Path) -> None:
+    """What runs in the new process."""
+    found: list[Any] = []
+    torch.save(found, results)
+    torch.ops.load_library(library)
+    operator = registered(name)
+    for inputs in given:
+        try:
+            found.append(operator(*inputs))
+        except Exception as error:
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            found.append(re.sub(r"/\S*/", "", line))  # without folders
+        torch.save(found, f"{results}.part")  # memory that the operator has damaged may end the process in here
+        os.replace(f"{results}.part", results)
 
 
 def registered(name: str) -> torch._ops.OpOverload:
