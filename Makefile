@@ -27,8 +27,11 @@ help: ## this list
 run: $(VENV)/.installed ## execute every lecture and solution, report in build/report.html (CHAPTERS="01 02" for some; OPTIONS="--slurm PROFILE" on a cluster)
 	@$(BIN)/python -m tools.run --chapters "$(CHAPTERS)" $(OPTIONS)
 
+# Four tests at once on two cores are a machine with much to do. What fails there runs once more, alone: it is red if it
+# fails again. The first list of failures stays in the log, and each of them is a defect worth an issue.
 test: $(VENV)/.installed ## the whole test suite
-	@$(BIN)/python -m pytest -n $(WORKERS) tests
+	@$(BIN)/python -m pytest -n $(WORKERS) tests || { [ $$? = 1 ] && echo "Once more, alone, what failed above:" && \
+		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 10 tests; }
 
 build: $(VENV)/.installed ## make notebooks, labs and figures from their text sources (CHAPTERS="01 02" for some)
 	@$(BIN)/python -m tools.build $(CHAPTERS)
