@@ -61,7 +61,7 @@ RUNNER = "import sys; from tools import run; run.FAILS_AT = run.KILLED_AT = 30; 
 @pytest.mark.slow
 @pytest.mark.parametrize(("chapter", "kind"), [("00", "lecture"), ("01", "solution")])
 def test_the_runner_works(offline, tmp_path, chapter, kind):
-    """The lecture that examines the machine, and a light solution. tests/test_colab.py has one that starts processes."""
+    """The lecture that examines the machine, and a light solution; one with processes is in tests/test_colab.py."""
     command = [sys.executable, "-c", RUNNER, "--chapters", chapter, "--kinds", kind, "--out", str(tmp_path / "out")]
     done = run([*offline, *command])
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,8 +21,8 @@ from torchcourse.checks import check, engine, evaluate, switches
 from torchcourse.checks.spec import Spec
 
 EXERCISES = engine.load_chapters()
-# A quick one of each kind: values, random numbers, training, devices, generators, layers, half precision, layouts, files,
-# sizes, environment variables, exported models. The last test has all exercises.
+# A quick one of each kind: values, random numbers, training, devices, generators, layers, half precision, layouts,
+# files, sizes, environment variables, exported models. The last test has all exercises.
 QUICK = ["slope", "held_out_split", "repair_training", "migrate_training", "go_on_exactly", "residual_block"]
 QUICK += ["scaled_step", "keep_layout", "load_any", "memory_of", "who_am_i", "same_answers"]
 
