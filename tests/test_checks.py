@@ -244,14 +244,6 @@ def test_stubs_are_not_attempted(name):
     )  # incorrect: a value is asked for
 
 
-@pytest.mark.parametrize("name", list(EXERCISES))
-def test_global_random_state_is_left_alone(name, own):
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    evaluate(name, right_and_wrong(name, own)[0][0])
-    assert torch.equal(before, torch.get_rng_state())
-
-
 def test_a_loop_is_found_at_the_first_check_of_a_process():
     """There the libraries' own imports run as well, and must not hide the steps of the answer."""
     code = """

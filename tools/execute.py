@@ -1,7 +1,7 @@
 """Execute one notebook through papermill and measure what it took.
 
-papermill runs in a thread; the main thread watches the kernel. So the main thread is free to measure memory, to end a
-notebook that hangs, and to take a Ctrl-C.
+papermill runs in a thread of its own; the one that calls watches the kernel. So it is free to measure memory, to end a
+notebook that hangs, and to take a Ctrl-C, or the word of the main thread that there was one.
 
 The kernel is not our child but that of a small process, the watcher, which ends the kernel and everything that it
 started: when we ask it to, and when we are gone, even by `kill -9`.
@@ -54,6 +54,7 @@ def execute(
     timeout: float,
     on_cell: Callable[[], None] = lambda: None,
     python: Sequence[str] = (sys.executable,),
+    interrupted: threading.Event | None = None,
 ) -> Execution:
     """Execute the notebook `source` in its own folder and write the result, outputs or error included, to `target`.
 
@@ -61,6 +62,7 @@ def execute(
     on_cell: called (from another thread) after each code cell.
     python: the command that starts the kernel's Python, be it in another environment or in a sandbox. By default the
         kernel is the Python that runs this function, whatever kernel the notebook names.
+    interrupted: set by another thread, it has the effect of a Ctrl-C, which only the main thread gets.
     Raises KeyboardInterrupt on Ctrl-C, after the kernel was stopped.
     """
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # the report says what went wrong, once
@@ -98,6 +100,8 @@ def execute(
             thread.start()
             while thread.is_alive():
                 thread.join(SAMPLE_EVERY)
+                if interrupted and interrupted.is_set():
+                    raise KeyboardInterrupt
                 cpu_seconds, mib = kernel.sample()
                 run.cpu_seconds, run.mib = max(run.cpu_seconds, cpu_seconds), max(run.mib, mib)
                 if time.monotonic() - start > timeout and not run.timed_out:

@@ -10,12 +10,14 @@ anything failed. What counts as a failure is in `judge`.
 """
 
 import argparse
+import itertools
 import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import nbformat
@@ -32,6 +34,7 @@ LARGEST = 500_000  # bytes of an executed notebook: GitHub shows it, a diff of i
 FAILS_AT = 3  # times the budget. Between one and three times: passes, and the report says "over budget"
 KILLED_AT = 5  # times the budget: the notebook hangs, or may as well
 KILLED_AFTER = 600  # seconds, where there is no budget
+SOLUTIONS_AT_ONCE = 2  # a small machine has two cores, and most cells keep one busy
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -193,10 +196,12 @@ def run_notebook(
     busy: bool = False,
     on_cell: Callable[[], None] = lambda: None,
     python: Sequence[str] = (sys.executable,),
+    interrupted: threading.Event | None = None,
 ) -> Result:
     """Execute a notebook and judge it. The notebook with its outputs is written to `executed`.
 
-    budget, ranges, busy: as for `judge`. timeout: seconds; None asks `time_limit`. python: as for `execute`.
+    budget, ranges, busy: as for `judge`. timeout: seconds; None asks `time_limit`. python, interrupted: as for
+    `execute`.
     Raises nothing but KeyboardInterrupt: whatever goes wrong is in the result.
     """
     budget, ranges = budget or {}, ranges or {}
@@ -208,7 +213,7 @@ def run_notebook(
         result.failures.append(str(error))
         return result
     timeout = time_limit(budget, device, busy) if timeout is None else timeout
-    run = execute(source.resolve(), executed.resolve(), timeout, on_cell, python)
+    run = execute(source.resolve(), executed.resolve(), timeout, on_cell, python, interrupted)
     result.seconds, result.cpu_seconds, result.mib = run.seconds, run.cpu_seconds, run.mib
     if not executed.exists():
         result.failures.append(f"could not be executed: {run.died}")
@@ -270,12 +275,26 @@ def perform(
     root: Path = course.ROOT,
     on_cell: Callable[[], None] = lambda: None,
     timeout: float | None = None,
+    busy: bool = False,
+    interrupted: threading.Event | None = None,
 ) -> Result:
     """Execute and judge one notebook of a chapter; what comes of it, and its page, go to a folder of `out`."""
     source = root / course.KINDS[kind] / f"{chapter.name}.ipynb"
     executed = out / course.KINDS[kind] / source.name
     budget, ranges = chapter.budget.get(kind), chapter.ranges.get(kind)
-    result = run_notebook(source, executed, chapter.name, kind, device, budget, ranges, timeout, on_cell=on_cell)
+    result = run_notebook(
+        source,
+        executed,
+        chapter.name,
+        kind,
+        device,
+        budget,
+        ranges,
+        timeout,
+        busy=busy,
+        on_cell=on_cell,
+        interrupted=interrupted,
+    )
     if executed.exists():
         page = report.write_page(executed, f"{chapter.number} {chapter.title} · {kind}")
         result.page = page.relative_to(out).as_posix()
@@ -283,7 +302,7 @@ def perform(
 
 
 def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root: Path = course.ROOT) -> list[Result]:
-    """Execute the notebooks one after the other and write the report.
+    """Execute the notebooks and write the report. Lectures measure, so each has the machine to itself; solutions don't.
 
     Each notebook gets a line when it has ended. In a terminal there is a progress bar below these lines; in a log,
     which may be read while it grows, a line also says that a notebook has started.
@@ -292,8 +311,9 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
     jobs = [(chapter, kind) for chapter in chapters for kind in kinds if kind in chapter.kinds]
     cells = [_count_code_cells(root / course.KINDS[kind] / f"{chapter.name}.ipynb") for chapter, kind in jobs]
     print(f"{len(jobs)} notebooks on {description}", flush=True)
-    results: list[Result] = []
-    interrupted = False
+    results: dict[int, Result] = {}
+    started = itertools.count(1)
+    interrupted = threading.Event()
     layout = "{desc:<30} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} cells, {elapsed}"
     look = {"bar_format": layout, "leave": False, "mininterval": 0.2, "dynamic_ncols": True}
     with tqdm(total=sum(cells), disable=None, **look) as bar:  # None: a bar in a terminal, nothing in a log
@@ -302,22 +322,43 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
             bar.write(line)  # above the bar, where there is one
             sys.stdout.flush()
 
-        try:
-            for number, ((chapter, kind), count) in enumerate(zip(jobs, cells, strict=True), start=1):
-                done = bar.n
-                bar.set_description_str(f"{chapter.name} {kind}")
-                if not sys.stdout.isatty():
-                    say(f"[{number}/{len(jobs)}] {chapter.name} {kind} ...")
-                result = perform(chapter, kind, device, out, root, on_cell=bar.update)
-                results.append(result)
-                say(f"[{number}/{len(jobs)}] {report.one_line(result)}")
-                bar.update(done + count - bar.n)  # cells after an error are not executed
-        except KeyboardInterrupt:
-            interrupted = True
-    report.write(results, out, course.manifest(root)["title"], description, interrupted)
-    if interrupted:
+        def run(job: int, busy: bool) -> None:
+            chapter, kind = jobs[job]
+            left = cells[job]
+
+            def on_cell() -> None:
+                nonlocal left
+                left -= 1
+                bar.update()
+
+            number = f"[{next(started)}/{len(jobs)}]"
+            bar.set_description_str(f"{chapter.name} {kind}")
+            if not sys.stdout.isatty():
+                say(f"{number} {chapter.name} {kind} ...")
+            results[job] = perform(
+                chapter, kind, device, out, root, on_cell=on_cell, busy=busy, interrupted=interrupted
+            )
+            say(f"{number} {report.one_line(results[job])}")
+            bar.update(left)  # cells after an error are not executed
+
+        lectures = [job for job, (_, kind) in enumerate(jobs) if kind == "lecture"]
+        others = [job for job in range(len(jobs)) if job not in lectures]
+        others.sort(key=lambda job: -_longest(*jobs[job]))  # no long one is left for the end
+        for batch, at_once in ((lectures, 1), (others, SOLUTIONS_AT_ONCE)):
+            with ThreadPoolExecutor(at_once) as pool:
+                runs = [pool.submit(run, job, at_once > 1) for job in batch]
+                try:
+                    for each in as_completed(runs):
+                        each.result()
+                except KeyboardInterrupt:
+                    interrupted.set()  # ends the kernels
+                    pool.shutdown(cancel_futures=True)
+                    break
+    ended = [results[job] for job in sorted(results)]
+    report.write(ended, out, course.manifest(root)["title"], description, interrupted.is_set())
+    if interrupted.is_set():
         raise KeyboardInterrupt
-    return results
+    return ended
 
 
 def run_on_cluster(
@@ -370,6 +411,11 @@ def run_on_cluster(
     if interrupted:
         raise KeyboardInterrupt
     return ended
+
+
+def _longest(chapter: course.Chapter, kind: str) -> float:
+    """The largest budget of a notebook, in seconds."""
+    return max((limit["seconds"] for limit in chapter.budget.get(kind, {}).values()), default=0.0)
 
 
 def _count_code_cells(path: Path) -> int:
