@@ -35,7 +35,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's o
 
 LAB = "00_getting_started"
 NAMES = ("first_tensor", "slope", "average_digit")
-SMALL = {"seconds": 60, "cell_seconds": 20, "mib": 1600, "processes": 96, "disk_mib": 64}
+# The clock may run far ahead of the processor time: other tests take the processor, too.
+SMALL = {"seconds": 60, "cell_seconds": 10, "mib": 1600, "processes": 96, "disk_mib": 64, "clock": 10}
 
 
 def notebook(kind: str = "labs", name: str = LAB):
@@ -228,7 +229,7 @@ def stylish():
     module = "%%writefile my_module.py\nimport torch\n" + RIGHT["slope"]
     imported = "import threading\nlock, log = threading.Lock(), open('my_module.py')\nimport my_module\n"
     imported += "def slope(f, x):\n    with lock:\n        log.tell()\n        return my_module.slope(f, x)"
-    compiled = "import torch\nprint('half a pair: \\ud800')\n@torch.compile\n" + RIGHT["average_digit"]
+    compiled = "import torch\nprint('half a pair: \\ud800')\n@torch.compile(backend='eager')\n" + RIGHT["average_digit"]
     return lab(module, first_tensor=cached, slope=imported, average_digit=compiled)
 
 
