@@ -20,9 +20,6 @@ from torchcourse.checks.budget import STEPS, Budget
 from torchcourse.checks.engine import AnswerRaised, Inputs, call, chapter
 from torchcourse.checks.spec import Habit, Mistake, Spec, changed, says  # noqa: F401 - for the tables
 
-SLOW_START = 30.0  # the first optimizer of a process imports much of PyTorch, which takes seconds on a slow machine
-TRAINING = 60.0  # a training of a few seconds, on a machine that others use too
-
 exercise = chapter("05_cifar_cnn")
 
 
@@ -616,29 +613,7 @@ class _InOneSequence(nn.Module):
         return y.clamp(min=0)
 
 
-def _in_a_list(inputs, outputs, stride=1):
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = [_ResidualBlock(inputs, outputs, stride)]
-
-        def forward(self, x):
-            return self.layers[0](x)
-
-    return Block()
-
-
-ACTIVATIONS = {
-    "relu": F.relu,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "elu": F.elu,
-    "leaky_relu": F.leaky_relu,
-    "softplus": F.softplus,
-    "relu6": F.relu6,
-}
+ACTIVATIONS = F.relu, torch.sigmoid, torch.tanh, F.gelu, F.silu, F.elu, F.leaky_relu, F.softplus, F.relu6
 INSIDE = "norm(conv3×3(relu(norm(conv3×3"  # how every right branch begins
 
 
@@ -667,24 +642,18 @@ def _formula(ask: Callable, inputs: int, outputs: int, stride: int, x: Tensor) -
             kind += f"[padding {padding}]" if padding != kernel // 2 else ""
         which.append(weights)
         known.append((f"{kind}({name})", output))
+    ends = ", ".join(name for name, _ in known[1:] if name not in used and not name.startswith("x["))
     report = {"registered": all(own for *_, own in seen["layers"]), "shared": len({*which}) < len(which)}
     if "error" in seen:
-        ends = [name for name, _ in known[1:] if name not in used and not name.startswith("x[")]
-        return report | {"formula": ", ".join(ends), "error": seen["error"]}
+        return report | {"formula": ends, "error": seen["error"]}
     output = seen["output"]
     if not isinstance(output, Tensor):
         return {"instead": output}
-    formula = _name(output, known)
-    if formula.startswith("relu(") and " + " in formula:
-        formula = formula[5:-1]
+    formula = re.sub(r"^relu\((.* \+ .*)\)$", r"\1", _name(output, known))
     terms = [re.sub(r"^norm\((conv1×1[^()]*\(x\))\)$", r"\1", term) for term in formula.split(" + ")]
-    report["formula"] = " + ".join(sorted(terms, key=lambda term: -len(term)))
-    report["shape"] = tuple(output.shape)
+    report["formula"] = " + ".join(sorted(terms, key=len, reverse=True))
     if formula == "?":
-        report |= {
-            "unclear": True,
-            "formula": ", ".join(name for name, _ in known[1:] if name not in used and "x[" not in name),
-        }
+        report |= {"formula": ends, "unclear": True}
     if stride == 1 and inputs == outputs:
         new = [y.shape == x.shape and torch.allclose(y.detach(), x.abs(), atol=1e-5) for y in seen["new"]]
         report["starts as x"] = all(new)
@@ -693,34 +662,27 @@ def _formula(ask: Callable, inputs: int, outputs: int, stride: int, x: Tensor) -
 
 def _name(value: Tensor, known: list[tuple[str, Tensor]]) -> str:
     """How a tensor was made from those that are known: found by its values."""
-
-    def equal(other: Tensor) -> bool:
-        return other.shape == value.shape and torch.allclose(other, value.detach(), rtol=1e-4, atol=1e-4)
-
-    def sums() -> Iterator[tuple[str, Tensor]]:
-        fit = [(name, tensor) for name, tensor in known if tensor.shape == value.shape]
-        fit += [(f"relu({name})", tensor.relu()) for name, tensor in fit]
-        for count in (2, 3):
-            for parts in itertools.combinations_with_replacement(fit, count):
-                yield " + ".join(name for name, _ in parts), sum(tensor for _, tensor in parts)
-
-    for name, tensor in known:
-        if equal(tensor):
+    for name, tensor in _made_of(known, value.shape):
+        if tensor.shape == value.shape and torch.allclose(tensor, value.detach(), rtol=1e-4, atol=1e-4):
             return name
-    for name, tensor in known:
-        for function, apply in ACTIVATIONS.items():
-            if tensor.shape == value.shape and equal(apply(tensor)):
-                return f"{function}({name})"
-        if equal(F.pad(tensor, (1,) * 4)):
-            return f"pad({name})"
-        if equal(F.pad(tensor.relu(), (1,) * 4)):
-            return f"pad(relu({name}))"
-    for name, tensor in sums():
-        if equal(tensor):
-            return name
-        if equal(tensor.relu()):
-            return f"relu({name})"
     return "?"
+
+
+def _made_of(known: list[tuple[str, Tensor]], shape: torch.Size) -> Iterator[tuple[str, Tensor]]:
+    """What may be made of these tensors, simple things first, and sums of this shape in the end."""
+    yield from known
+    for name, tensor in known:
+        for function in ACTIVATIONS:
+            yield f"{function.__name__}({name})", function(tensor)
+        yield f"pad({name})", F.pad(tensor, (1,) * 4)
+        yield f"pad(relu({name}))", F.pad(tensor.relu(), (1,) * 4)
+    fit = [(name, tensor) for name, tensor in known if tensor.shape == shape]
+    fit += [(f"relu({name})", tensor.relu()) for name, tensor in fit]
+    for count in (2, 3):
+        for parts in itertools.combinations_with_replacement(fit, count):
+            names, total = " + ".join(name for name, _ in parts), sum(tensor for _, tensor in parts)
+            yield names, total
+            yield f"relu({names})", total.relu()
 
 
 def _block_sizes(new: Inputs) -> list[tuple]:
@@ -773,9 +735,8 @@ exercise(
             super().__init__() → pass
                 `super().__init__()` is missing: it comes first in `__init__`, before any layer is assigned.
                 when: says(yours, "before Module.__init__")
-            _in_a_list
-            self.norm1(self.conv1(x))
-                    → self.norm1(nn.Conv2d(*self.conv1.weight.shape[1::-1], 3, self.conv1.stride, 1)(x))
+            self.conv1 = → conv1 = && self.norm1 = → self.convs = [conv1]; self.norm1 =
+                    && self.conv1(x) → self.convs[0](x)
                 An optimizer would not find all weights of your block.
                 look: layers in a Python list, or created in `forward`: make them attributes (`self.conv1 = …`)
                 when: not yours["registered"]
@@ -783,38 +744,21 @@ exercise(
                 Two layers of your block share their weights. {IT_IS} Each layer needs its own weights.
                 look: a layer that `forward` calls twice
                 when: yours["shared"]
-            3, stride, padding=1 → 3, stride && 3, padding=1 → 3
             3, stride, padding=1 → 3, stride
-            3, padding=1 → 3 && self.shortcut(x) + y → y
                 A 3×3 convolution without padding cuts off the edges. {IT_IS}
                 look: `padding=1` in both convolutions of the branch
                 when: _computes("[padding")
-            outputs, 3, padding → outputs, 3, stride, padding
-                The stride is in both convolutions of the branch, so it counts twice. {IT_IS}
-                look: only the first convolution has the stride
-                when: yours["formula"].count("3×3/2") == 2
-            3, stride, padding → 3, padding && outputs, outputs, 3 → outputs, outputs, 3, stride
-                The stride is in the second convolution, so the first one still does all its work on the large image. It
-                belongs to the first.
-                when: _computes("conv3×3/2(relu(")
-            return self.shortcut(x) + y
-                    → z = y.clone(); s = x[:, :, :: self.conv1.stride[0], :: self.conv1.stride[0]]; c = min(z.shape[1],
-                    x.shape[1]); z[:, :c] += s[:, :c]; return z
             self.shortcut(x) + y → y + self.shortcut(x) if x.shape == y.shape else y + x.mean()
-                {FROM_TO}, your block is not the sum of the branch and a 1×1 convolution of x with that stride. Its
-                layers compute {yours[formula]}.
-                when: (stride, inputs) != (1, outputs) and ("unclear" in yours or "+ x[::" in yours["formula"])
-            self.shortcut(x) + y → self.shortcut(x) + 0.5 * y || torch.sigmoid(self.shortcut(x) + y)
-                    || torch.cat([self.shortcut(x), y], 1)
-                What your block returns is not the plain sum of branch and shortcut. Its layers compute
-                {yours[formula]}; something else happens after them or in between.
+            self.shortcut(x) + y → self.shortcut(x) + 0.5 * y || torch.cat([self.shortcut(x), y], 1)
+                {FROM_TO}, your block should return {expected[formula]}. It returns something else, made of
+                {yours[formula]}.
                 look: `return self.shortcut(x) + y`, perhaps with a ReLU around it
-                when: "unclear" in yours
+                when: "unclear" in yours or "+ x[::" in yours["formula"]
             3, stride, padding → 3, padding
-            3, stride, padding → 3, padding && 1, stride, bias → 1, bias
-                {FROM_TO} the branch has no stride. {IT_IS}
-                look: the stride belongs to the first convolution of the branch
-                when: stride > 1 and "3×3/2" not in yours["formula"] and "unclear" not in yours
+            outputs, 3, padding → outputs, 3, stride, padding
+            3, stride, padding → 3, padding && outputs, outputs, 3 → outputs, outputs, 3, stride
+                Of the two convolutions in the branch, the first one has the stride, and only that one. {IT_IS}
+                when: stride > 1 and (yours["formula"].count("3×3/2") != 1 or _computes("3×3/2(relu(")(yours))
             if stride != 1 or inputs != outputs → if False
             if stride != 1 or → if
             or inputs != outputs →
@@ -825,26 +769,14 @@ exercise(
             self.shortcut(x) + y → x + x + y if x.shape == y.shape else self.shortcut(x) + y || self.shortcut(x) + y + y
                 Your block adds something twice. {IT_IS}
                 when: len(_terms(yours)) > len({*_terms(yours)})
-            self.shortcut(x) + y → self.shortcut(x) + y if x.shape == y.shape else y
-                {FROM_TO}, your block has no shortcut. {IT_IS} A 1×1 convolution of x belongs to the sum.
-                when: (stride, inputs) != (1, outputs) and len(_terms(yours)) == 1 and "3×3" in yours["formula"]
-            self.shortcut(x) + y → y || F.relu(y)
-                Your block doesn't add the input. {IT_IS}
-                look: the sum: `self.shortcut(x) + self.branch(x)`
-                when: len(_terms(yours)) == 1 and "3×3" in yours["formula"]
-            self.shortcut(x) + y
-                    → self.shortcut(x) || F.relu(self.shortcut(x)) if x.shape == y.shape else self.shortcut(x) + y
-                Your block doesn't add the branch. {IT_IS}
-                look: `forward`
-                when: len(_terms(yours)) == 1 and "3×3" not in yours["formula"] != "?"
+            self.shortcut(x) + y → y || self.shortcut(x) || self.shortcut(x) + y if x.shape == y.shape else y
+                {FROM_TO}, your block is not the sum of branch and shortcut. {IT_IS}
+                look: the sum: `self.shortcut(x) + self.branch(x)`; a shortcut of another shape is a 1×1 convolution
+                when: len(_terms(yours)) == 1
             self.norm2(self.conv2(y)) → self.norm2(y)
-            outputs, outputs, 3, padding=1 → outputs, outputs, 1
             outputs, 3, stride, padding=1 → outputs, 5, stride, padding=2
                 The branch needs two 3×3 convolutions. {IT_IS}
                 when: len(_terms(yours)) == 2 and "?" not in yours["formula"] and _terms(yours)[0].count("3×3") != 2
-            F.relu(self.norm1(self.conv1(x)))
-                    → self.norm1(self.conv1(x)).relu() if len(x) < 1 else self.conv1(F.relu(self.norm0(x)))
-                    && self.conv1 = → self.norm0 = nn.BatchNorm2d(inputs); self.conv1 =
             self.norm1(self.conv1(x)) → self.norm1(self.conv1(x.relu()))
             F.relu(self.norm1(self.conv1(x))) → self.norm1(F.relu(self.conv1(x)))
                 The layers of your branch are in a different order. {IT_IS}
@@ -852,19 +784,14 @@ exercise(
                 when: _computes("(norm(x)", "(relu(norm(x)", "conv3×3(relu(x)", "conv3×3/2(relu(x)", "norm(relu(",
                     "conv3×3(norm(x)")
             F.relu(self.norm1(self.conv1(x))) → self.norm1(self.conv1(x))
-            F.relu(self.norm1(self.conv1(x))) → self.norm1(self.conv1(x))
-                    && self.shortcut(x) + y → F.relu(self.shortcut(x) + y)
-                The branch has no ReLU between its convolutions, and two convolutions in a row are no more than one
-                larger convolution. {IT_IS}
+                Without a ReLU between them, the two convolutions of the branch are no more than a larger one. {IT_IS}
                 look: `F.relu` after the first batch norm
                 when: _computes("conv3×3(norm(conv", "conv3×3(conv")
             F.relu(self.norm1(self.conv1(x)))
-                    → torch.sigmoid(self.norm1(self.conv1(x))) || F.gelu(self.norm1(self.conv1(x)))
-                    || F.leaky_relu(self.norm1(self.conv1(x)), 0.2)
+                    → F.gelu(self.norm1(self.conv1(x))) || F.leaky_relu(self.norm1(self.conv1(x)), 0.2)
                 The branch needs a ReLU between its convolutions; yours has another function. {IT_IS}
                 when: re.search(r"conv3×3\((\?|\w*(tanh|elu|silu|sigmoid|relu.|leaky.*|softplus)\(norm\(conv)",
                     yours["formula"]) and "conv3×3(relu(" not in yours["formula"]
-            self.norm1(self.conv1(x)) → self.conv1(x)
             self.norm2(self.conv2(y)) → self.conv2(y)
             norm1 = nn.BatchNorm2d(outputs) → norm1 = nn.GroupNorm(1, outputs)
                 Each convolution of the branch is followed by a batch norm. {IT_IS}
@@ -877,7 +804,6 @@ exercise(
                 when: any(term.startswith(f"relu({INSIDE}") for term in _terms(yours))
             self.shortcut(x) + y → F.relu(self.shortcut(x)) + y
             self.shortcut = nn.Identity() → self.shortcut = nn.BatchNorm2d(inputs)
-            self.shortcut(x) + y → self.shortcut(F.relu(x)) + y
                 The shortcut has a ReLU, or a batch norm where it could stay plain. {IT_IS} The shortcut is the open
                 path through the block.
                 when: _terms(yours)[0].startswith(INSIDE) and re.search(r"relu|norm", _terms(yours)[1])
@@ -885,17 +811,12 @@ exercise(
                 Where the shape stays the same, the shortcut is the input itself, not a convolution of it.
                 look: `nn.Identity()` where stride is 1 and the channels are equal
                 when: (stride, inputs) == (1, outputs) and "conv1×1" in yours["formula"]
-            inputs, outputs, 1, stride → inputs, outputs, 3, stride, 1
-                Your shortcut also looks at each pixel's neighbors. Use a 1×1 convolution.
-                look: the kernel size of the shortcut
-                when: _terms(yours)[1].startswith("conv3×3")
             nn.init.zeros_(self.norm2.weight) → pass || nn.init.zeros_(self.norm2.bias)
                 A new block already changes its input: the branch does not start at zero.
                 look: `nn.init.zeros_` on the weight of the last batch norm
                 when: yours["formula"] == expected["formula"] and not yours["starts as x"]
-            zeros_(self.norm2.weight)
-                    → zeros_(self.norm1.weight) || zeros_(self.norm1.weight), nn.init.zeros_(self.norm2.weight)
-                    || zeros_(self.norm2.weight); self.requires_grad_(False)
+            zeros_(self.norm2.weight) → zeros_(self.norm1.weight), nn.init.zeros_(self.norm2.weight)
+            zeros_(self.norm2.weight) → zeros_(self.norm2.weight); self.requires_grad_(False)
                 The branch starts at zero and stays there: none of its weights gets a gradient. Only the last batch norm
                 starts with weight 0.
                 look: a zero in the first batch norm, or `requires_grad`
@@ -911,9 +832,6 @@ exercise(
             _block(  # weights as chance may draw them
                 "self.shortcut(x) + y -> F.relu(self.shortcut(x) + y)",
                 "stride, bias=False) -> stride, bias=False); self.shortcut.weight.data.abs_().neg_()",
-            ),
-            _block(
-                "self.shortcut(x) + y -> torch.add(y, self.shortcut(x))", "F.relu( -> torch.clamp_min(min=0, input="
             ),
             _block(
                 "1, stride, bias=False -> 1, bias=False",
