@@ -245,15 +245,10 @@ def _batches(new: Inputs) -> list[tuple]:
 
 
 def _findings(ask: Callable, images: Tensor, pixels: int) -> dict[str, Any] | str:
-    """What the answer did wrong with the images."""
-    return _wrong(ask, images, pixels) or "nothing wrong"
-
-
-def _wrong(ask: Callable, images: Tensor, pixels: int) -> dict[str, Any]:
-    """Nothing, if each image is a moved copy of its own and luck is fair."""
+    """What the answer did wrong: "nothing wrong" if each image is a moved copy of its own and luck is fair."""
     batches = [ask(images, pixels) for _ in range(2)]
     for batch in batches:
-        if not isinstance(batch, Tensor) or batch.is_meta or batch.layout != torch.strided:
+        if not _real(batch):
             return {"instead": batch}
         if batch.shape != images.shape:
             return {"shape": tuple(batch.shape)}
@@ -263,11 +258,10 @@ def _wrong(ask: Callable, images: Tensor, pixels: int) -> dict[str, Any]:
     reach = pixels + 2  # a little beyond what is allowed
     moves = list(itertools.product((False, True), range(-reach, reach + 1), range(-reach, reach + 1)))
     found = torch.stack([_alike(_moved(images, *move), yours) for move in moves])  # [moves, B]
-    lost = (~found.any(0)).nonzero().flatten().tolist()
-    if lost:
-        return _lost(yours, images, lost[0], moves)
+    if (lost := (~found.any(0)).nonzero()).numel():
+        return _lost(yours, images, int(lost[0]), moves)
     if len(images) < 300:
-        return {}
+        return "nothing wrong"
     flips, downs, rights = torch.tensor(moves)[found.int().argmax(0)].unbind(1)
     if torch.equal(yours, again):
         return {"nothing done": True} if torch.equal(yours, images) else {"seeded": True}
@@ -275,8 +269,7 @@ def _wrong(ask: Callable, images: Tensor, pixels: int) -> dict[str, Any]:
     mirrored_again = torch.tensor(moves)[alike.int().argmax(0)][:, 0]
     if 0 < flips.sum() < len(flips) and torch.equal(mirrored_again, flips):
         return {"same mirrored": True}
-    shares = [which.double().mean().item() for which in (flips, mirrored_again)]
-    mirrored = " and ".join("all" if share else "none" for share in shares) if {*shares} <= {0, 1} else ""
+    mirrored = " and ".join(f"{which.double().mean():.0%}" for which in (flips, mirrored_again))
     return _unfair(flips, downs, rights, pixels, mirrored)
 
 
@@ -307,32 +300,25 @@ def _lost(yours: Tensor, images: Tensor, i: int, moves: list[tuple]) -> dict[str
             return {"from another": (i, others[0])}
     if any(torch.equal(_moved(own.flip(-2), *move), mine) for move in moves):
         return {"upside down": True}
-    if any(torch.equal(_moved(own.transpose(-2, -1), *move), mine) for move in moves if own.shape[1] == own.shape[2]):
-        return {"turned": True}
     equal = moved == mine
     if (fits := ((equal | ~inside).flatten(1).all(1) & (inside.flatten(1).sum(1) > 4)).nonzero()).numel():
         outside = ~inside[fits[0, 0]]
         return {"not black": int(mine[outside][0])}
     if len(own) > 1 and equal.flatten(2).all(2).any(0).all():
         return {"channels apart": True}
-    if equal.transpose(1, 2).flatten(2).all(2).any(0).all():
-        return {"rows apart": True}
     return {"changed": i}
 
 
-def _unfair(flips: Tensor, downs: Tensor, rights: Tensor, pixels: int, mirrored: str) -> dict[str, Any]:
+def _unfair(flips: Tensor, downs: Tensor, rights: Tensor, pixels: int, mirrored: str) -> dict[str, Any] | str:
     """Whether mirroring and offsets look random, for each image and independently."""
     seen_after = rights * (1 - 2 * flips)  # mirroring after moving turns a move to the right into one to the left
     if (downs == downs[0]).all() and any((r == r[0]).all() and (r[0] or downs[0]) for r in (rights, seen_after)):
         return {"one luck": f"{downs[0].abs()} up or down and {rights[0].abs()} to a side"}
-    if mirrored:
+    if _unlikely(flips.bincount(minlength=2), torch.full((2,), len(flips) / 2).double()):
         return {"mirrored": mirrored}
-    share = flips.double().mean().item()
     if (far := max(downs.abs().max().item(), rights.abs().max().item())) > pixels:
         return {"too far": far}
     for offsets, sides in ((downs, ("up", "down")), (rights, ("left", "right"))):
-        if not offsets.any():
-            return {"never": " or ".join(sides)}
         for sign, side in zip((-1, 1), sides, strict=True):
             if (sign * offsets).max() < pixels:
                 return {"end": side, "range": (int(offsets.min()), int(offsets.max()))}
@@ -340,14 +326,12 @@ def _unfair(flips: Tensor, downs: Tensor, rights: Tensor, pixels: int, mirrored:
     counts = torch.stack([offsets.add(pixels).bincount(minlength=places) for offsets in (downs, rights)])
     if _unlikely(counts, torch.full_like(counts, len(flips) / places, dtype=torch.float64)):
         return {"uneven": ", ".join(f"{d}: {c} times" for d, c in enumerate(counts.sum(0).tolist(), -pixels))}
-    if _unlikely(torch.stack([flips.sum(), (1 - flips).sum()]), torch.full((2,), len(flips) / 2).double()):
-        return {"share": share}
     named = {"up or down": downs + pixels, "left or right": rights + pixels, "the mirror": flips}
     for (one, a), (other, b) in itertools.combinations(named.items(), 2):
         joint = torch.zeros(places, places).double().index_put_((a, b), torch.ones(1).double(), accumulate=True)
         if _unlikely(joint, joint.sum(1, keepdim=True) * joint.sum(0) / joint.sum()):
             return {"together": (one, other)}
-    return {}
+    return "nothing wrong"
 
 
 def _unlikely(counts: Tensor, expected: Tensor) -> bool:
@@ -357,16 +341,12 @@ def _unlikely(counts: Tensor, expected: Tensor) -> bool:
     return torch.special.gammaincc(kept.sum() / 2.0, (chi_squared / 2).float()).item() < 1e-6
 
 
-def _drawn(count, pixels):
-    return torch.randint(-pixels, pixels + 1, (count,))
-
-
 def _augment(images, pixels):
     count, _, height, width = images.shape
     coin = torch.rand(count) < 0.5
     mirrored = torch.where(coin.view(-1, 1, 1, 1), images.flip(-1), images)
     padded = F.pad(mirrored, (pixels,) * 4)
-    top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
+    top, left = torch.randint(2 * pixels + 1, (2, count))
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)
     result = windows[torch.arange(count), :, top, left]
     return result
@@ -380,16 +360,6 @@ def _by_indexing(images, pixels):
     columns = left[:, None] + torch.arange(width)
     moved = padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
     return torch.where(torch.rand(count)[:, None, None, None] < 0.5, moved.flip(-1), moved)
-
-
-def _by_gather(images, pixels):
-    _, channels, height, width = images.shape
-    padded = F.pad(images, (pixels,) * 4)
-    top, left = torch.randint(0, 2 * pixels + 1, (2, len(images), 1, 1, 1))
-    rows = (top + torch.arange(height).view(1, 1, -1, 1)).expand(-1, channels, -1, padded.shape[3])
-    there, back = torch.arange(width).view(1, 1, 1, -1), torch.arange(width - 1, -1, -1).view(1, 1, 1, -1)
-    columns = left + torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, there, back)
-    return padded.gather(2, rows).gather(3, columns.expand(-1, channels, height, -1))
 
 
 def _by_offsets(images, pixels):
@@ -407,14 +377,6 @@ def _by_offsets(images, pixels):
 
 def _one_by_one(images, pixels):
     return torch.cat([_augment(image[None], pixels) for image in images])
-
-
-EACH_ITS_OWN = "`torch.randint(…, (B,))`: B numbers, not one"
-
-
-def _finds(name: str, value: Any = None) -> Callable:
-    """A condition: this was found."""
-    return lambda yours, *_: name in yours and value in (None, yours[name])
 
 
 exercise(
@@ -441,23 +403,22 @@ exercise(
         finds="nothing wrong",
         by_case=True,
         mistakes="""
-            return result → return result, torch.arange(count) || return list(result)
+            return result → return result, torch.arange(count)
                 Your function should return one tensor, the changed images; it returned {yours[instead]}. Labels stay as
                 they are.
-                when: _finds("instead")
-            return result → return padded || return result.permute(0, 2, 3, 1) || return torch.cat([images, result])
+                when: "instead" in yours
+            return result → return padded || return result.permute(0, 2, 3, 1)
                 Your batch has the shape {yours[shape]}, but the input has {images.shape}.
-                when: _finds("shape")
+                when: "shape" in yours
             _, height, width = images.shape → _, height, width = images.shape; images = images.float()
                 The images are no longer bytes but {yours[dtype]}. You need no floats to shift and mirror, and bytes
                 take a quarter of the memory.
                 look: where the floats come from: `torch.zeros` without dtype, a product with a mask, `grid_sample`
-                when: _finds("dtype")
+                when: "dtype" in yours
             return result → return mirrored.roll((1, pixels), (-2, -1))
                 Pixels that leave an image on one side come back in on the other: that is what `roll` does.
                 look: pad with zeros and take a window, so that black (0) comes in
-                when: _finds("rolled")
-            return result → return result[torch.randperm(count)]
+                when: "rolled" in yours
             windows[torch.arange(count) → windows[torch.randint(count, (count,))
                 Image {yours[from another][0]} of your batch is made from image {yours[from another][1]}: the labels no
                 longer belong to their images.
@@ -466,91 +427,61 @@ exercise(
             images.flip(-1) → images.flip(-2) || images.flip(-1, -2)
                 Some images are upside down: mirror left and right.
                 look: the width is the last axis: `flip(-1)`
-                when: _finds("upside down")
+                when: "upside down" in yours
             F.pad(mirrored, (pixels,) * 4)
-                    → F.pad(mirrored, (pixels,) * 4, mode='reflect') || F.pad(mirrored, (pixels,) * 4, mode='replicate')
-                    || F.pad(mirrored, (pixels,) * 4, value=128)
+                    → F.pad(mirrored, (pixels,) * 4, mode='reflect') || F.pad(mirrored, (pixels,) * 4, value=128)
                 The images are moved, but what comes in at the edge is not black.
                 look: `F.pad(images, (pixels,) * 4)` pads with zeros
-                when: _finds("not black")
+                when: "not black" in yours
             = torch.cat([_augment(channel[:, None], pixels) for channel in images.unbind(1)], 1)
-            return result → return torch.cat([result[:, :1], images[:, 1:]], 1)
                 The channels of one image were shifted differently: its red no longer matches its green.
                 look: the shape of your random numbers: [B], not [B, C]
-                when: _finds("channels apart")
-            return result
-                    → columns = torch.randint(2 * pixels + 1, (count, 1, height, 1)) + torch.arange(width); return
-                    padded[:, :, :height].gather(3, columns.expand(-1, images.shape[1], -1, -1))
-                The rows of one image were shifted differently: it needs one offset for all of them.
-                look: the shape of your random numbers: [B], not [B, H]
-                when: _finds("rows apart")
+                when: "channels apart" in yours
             return result → return result // 2 + 1 || return result.transpose(2, 3).reshape(result.shape)
                 Image {yours[changed]} of your batch is not a moved or mirrored copy of image {yours[changed]} of the
                 input.
                 look: try it on one image with `torch.arange(H * W).view(1, 1, H, W)` as pixels, and print it
-                when: {"changed", "turned"} & {*yours}
+                when: "changed" in yours
             = images.clone()
                 Your function returns the batch unchanged.
                 look: what you do with the mirrored and moved images
-                when: _finds("nothing done")
+                when: "nothing done" in yours
             coin = → torch.manual_seed(0); coin =
                 Two calls give the same batch: each epoch would see the same pictures again.
                 look: `manual_seed`, or nothing random at all
-                when: _finds("seeded")
+                when: "seeded" in yours
             torch.rand(count) < 0.5 → torch.arange(count) % 2 == 0
                 Two calls mirror the same images: their position in the batch decides, not chance.
                 look: `torch.rand(B) < 0.5`: a coin toss for each image in each call
-                when: _finds("same mirrored")
-            top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
-                    → top, left = torch.full((count,), 0), _drawn(1, pixels) + pixels
+                when: "same mirrored" in yours
+            torch.randint(2 * pixels + 1, (2, count)) → torch.tensor([[0], [pixels]]).expand(2, count)
                 All images move by the same amount, {yours[one luck]}. Each image needs its own offset.
-                look: {EACH_ITS_OWN}
-                when: _finds("one luck")
-            torch.rand(count) → torch.rand(1).expand(count)
-            torch.rand(count) < 0.5 → torch.randint(0, 1, (count,)).bool() || torch.ones(count, dtype=torch.bool)
-            images.flip(-1) → images
+                look: `torch.randint(…, (B,))`: B numbers, not one
+                when: "one luck" in yours
+            torch.rand(count) → torch.rand(1).expand(count) || torch.randn(count)
+            torch.rand(count) < 0.5 → torch.randint(0, 1, (count,)).bool()
                 In two calls, {yours[mirrored]} of the images were mirrored. It should be about half each time: every
                 image needs its own coin toss.
                 look: `torch.rand(B) < 0.5`, or `torch.randint(0, 2, (B,))`, which never draws the 2
-                when: _finds("mirrored")
+                when: "mirrored" in yours
             = _augment(images, pixels + 1)
                 Some images move by {yours[too far]}, but with pixels={pixels} none may move farther than that.
-                when: _finds("too far")
-            top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
-                    → top, left = _drawn(count, pixels) + pixels, torch.full((count,), pixels)
+                when: "too far" in yours
+            torch.randint(2 * pixels + 1, (2, count)) → torch.randint(2 * pixels, (2, count))
             return result → return mirrored
-                Your images never move {yours[never]}.
-                look: an offset up or down, and another one left or right
-                when: _finds("never")
-            top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
-                    → top, left = (torch.randint(-pixels, pixels, (count,)) + pixels for _ in range(2))
-                    || top, left = (torch.randint(0, pixels + 1, (count,)) + pixels for _ in range(2))
                 None of {images.shape[0]} images moves {yours[end]} by {pixels}: yours move by {yours[range][0]} to
                 {yours[range][1]}, and every offset from −{pixels} to {pixels} is possible.
                 look: `torch.randint(low, high, …)` never draws `high` itself: there are 2 · pixels + 1 places
-                when: _finds("end")
-            top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
-                    → top, left = (((torch.rand(count) * 2 - 1) * pixels).round().long() + pixels for _ in range(2))
-                    || top, left = (((torch.rand(count) * 2 - 1) * (pixels + 1)).long() + pixels for _ in range(2))
-                    || top, left = (torch.randn(count).mul(pixels / 2).round().clamp(-pixels, pixels).long() + pixels
-                    for _ in range(2))
-                    || top, left = ((torch.randint(2, (count,)) * 2 - 1) * pixels + pixels for _ in range(2))
+                when: "end" in yours
+            torch.randint(2 * pixels + 1, (2, count))
+                    → (torch.rand(2, count) * 2 * pixels).round().long() || torch.randint(2, (2, count)) * 2 * pixels
                 Not all offsets are equally likely: {yours[uneven]}.
                 look: `torch.randint` gives all numbers equal chances; rounded floats, a bell curve, or a clamp do not
-                when: _finds("uneven")
-            torch.rand(count) < → torch.randn(count) <
-            torch.rand(count) < 0.5 → torch.rand(count) < 0.2
-                The share of mirrored images should be about one half; in your batch it is {yours[share]:.0%}.
-                look: `torch.rand(B) < 0.5`
-                when: _finds("share")
-            top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
-                    → top = left = _drawn(count, pixels) + pixels
-            torch.rand(count) < 0.5 → (top := _drawn(count, pixels) + pixels) < pixels + torch.rand(count).round()
-                    && top, left = _drawn(count, pixels) + pixels, _drawn(count, pixels) + pixels
-                    → left = _drawn(count, pixels) + pixels
+                when: "uneven" in yours
+            torch.randint(2 * pixels + 1, (2, count)) → torch.randint(2 * pixels + 1, (count,)).expand(2, count)
                 Your random numbers are not independent: {yours[together][0]} depends on {yours[together][1]}.
                 look: draw three times: for up and down, for left and right, and for the mirror
-                when: _finds("together")
+                when: "together" in yours
         """,
         habits=[
             Habit(
@@ -561,7 +492,7 @@ exercise(
                 look="windows of the padded batch, all taken by one indexing operation",
             )
         ],
-        also_right=[_by_indexing, _by_gather, _by_offsets],
+        also_right=[_by_indexing, _by_offsets],
     ),
 )
 
