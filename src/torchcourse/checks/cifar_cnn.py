@@ -18,7 +18,7 @@ from torchcourse import data, models
 from torchcourse.checks import probes
 from torchcourse.checks.budget import STEPS, Budget
 from torchcourse.checks.engine import AnswerRaised, Inputs, call, chapter
-from torchcourse.checks.spec import Habit, Mistake, Spec, changed, says  # noqa: F401 - for the tables
+from torchcourse.checks.spec import Habit, Mistake, Spec, altered, changed, says  # noqa: F401 - for the tables
 
 exercise = chapter("05_cifar_cnn")
 
@@ -1090,41 +1090,37 @@ def _near(a: Any, b: Any) -> bool:
     return abs(float(a) - float(b)) <= 1e-3 * abs(float(b)) + 1e-7
 
 
-def _instead(place: int, problem: str, *wrong: Callable, look: str | None = None) -> Mistake:
-    """The mistake of another formula for gain (0) or half width (1), whatever the two other results are.
+def _half_width(gains, t, before, after):
+    return t * gains.std() / len(gains) ** 0.5
 
-    wrong: functions of (gains, t, before, after)
-    """
+
+def _instead(place: int, table: str) -> list[Mistake]:
+    """The mistakes of other formulas for gain (0) or half width (1), whatever the two other results are."""
 
     def answer(formula: Callable) -> Callable:
         def answered(before, after, t):
-            value = float(formula(after - before, t, before, after))
-            gain, half, _ = _paired(before, after, t)
-            gain, half = (value, half) if place == 0 else (gain, value)
-            return gain, half, gain - half > 0
+            results = [*_paired(before, after, t)[:2]]
+            results[place] = float(formula(after - before, t, before, after))
+            return *results, results[0] > results[1]
 
         return answered
 
-    def when(yours: Any, expected: Any, before: Tensor, after: Tensor, t: float) -> bool:
-        values = [formula(after - before, t, before, after) for formula in wrong]
-        return any(_near(yours[place], value) for value in values) and not _near(yours[place], expected[place])
+    def mistake(formulas: Mistake) -> Mistake:
+        def when(yours: Any, expected: Any, before: Tensor, after: Tensor, t: float) -> bool:
+            values = [formula(after - before, t, before, after) for formula in formulas.wrong]
+            return any(_near(yours[place], value) for value in values) and not _near(yours[place], expected[place])
 
-    return Mistake(problem, *map(answer, wrong), look=look, when=when)
+        return Mistake(formulas.problem, *map(answer, formulas.wrong), look=formulas.look, when=when)
+
+    return [mistake(formulas) for formulas in altered(_half_width, table)]
 
 
-def _verdict(
-    problem: str, verdict: Callable, when: Callable, look: str = "the lower end: `gain - half > 0`"
-) -> Mistake:
-    """The mistake of another verdict from a right interval. when: of (right verdict, gain, half)"""
-    return Mistake(
-        f"{problem} The interval is {{expected[0]:.4f}} ± {{expected[1]:.4f}}.",
-        lambda *given: (*_paired(*given)[:2], verdict(*_paired(*given)[:2])),
-        look=look,
-        when=lambda yours, expected, *_: (
-            all(_near(a, b) for a, b in zip(yours[:2], expected[:2], strict=True)) and when(expected[2], *expected[:2])
-        ),
-    )
+def _only_verdict(yours: Any, expected: Any) -> bool:
+    """Whether the interval is right. Then the verdict is not."""
+    return all(_near(a, b) for a, b in zip(yours[:2], expected[:2], strict=True))
 
+
+INTERVAL = "The interval is {expected[0]:.4f} ± {expected[1]:.4f}."
 
 exercise(
     "gain_interval",
@@ -1149,7 +1145,6 @@ exercise(
         mistakes=[
             """
             lambda *given: _paired(*given)[:2]
-            lambda *given: (_paired(*given)[0], *_paired(*given))
                 Your function should return three things, (gain, half, real); it returned {yours[instead]}.
                 when: "instead" in yours
             = (after - before, *_paired(before, after, t)[1:])
@@ -1158,7 +1153,6 @@ exercise(
                 look: `mean()`, `std()`: one number for all seeds
                 when: "no number" in yours
             lambda *given: (*_paired(*given)[:2], "real")
-            lambda *given: (*_paired(*given)[:2], None)
             = (*_paired(before, after, t)[:2], after - before > 0)
                 The third result should be True or False; yours is {yours[no verdict]!r}.
                 look: one comparison for all seeds together: `gain - half > 0`
@@ -1169,153 +1163,96 @@ exercise(
             lambda *given: (*_paired(*given)[1::-1], _paired(*given)[2])
                 You swapped gain and half width.
             """,
-            _instead(
-                0, "The gain is after minus before: yours has the opposite sign.", lambda gains, *_: -gains.mean()
-            ),
-            _instead(0, "The gain has a sign: you took the absolute value.", lambda gains, *_: gains.abs().mean()),
-            _instead(0, "Your gain is the sum over the seeds: take the mean.", lambda gains, *_: gains.sum()),
-            _instead(
+            *_instead(
                 0,
-                "You compare the best seeds: the best of many is mostly luck.",
-                lambda gains, t, before, after: after.max() - before.max(),
-                lambda gains, *_: gains.max(),
+                """
+                = -gains.mean()
+                    The gain is after minus before: yours has the opposite sign.
+                = gains.abs().mean()
+                    The gain has a sign: you took the absolute value.
+                = gains.sum()
+                    Your gain is the sum over the seeds: take the mean.
+                = after.max() - before.max()
+                = gains.max()
+                    You compare the best seeds: the best of many is mostly luck.
+                = gains.median()
+                    Your gain is the median of the gains: take their mean.
+                = 100 * gains.mean()
+                    Your gain is in percentage points: here accuracies go from 0 to 1.
+                = (gains / before).mean()
+                = gains.mean() / before.mean()
+                    Your gain is relative to `before`: only subtract.
+                = gains.mean() - _half_width(gains, t, before, after)
+                = gains.mean() + _half_width(gains, t, before, after)
+                    That is one end of the interval: return its middle and its half width.
+                = after.mean()
+                    Your gain is the mean of `after`: subtract `before`.
+                """,
             ),
-            _instead(0, "Your gain is the median of the gains: take their mean.", lambda gains, *_: gains.median()),
-            _instead(
-                0,
-                "Your gain is in percentage points: here accuracies go from 0 to 1.",
-                lambda gains, *_: 100 * gains.mean(),
-            ),
-            _instead(
-                0,
-                "Your gain is relative to `before`: only subtract.",
-                lambda gains, t, before, after: (gains / before).mean(),
-                lambda gains, t, before, after: gains.mean() / before.mean(),
-            ),
-            _instead(
-                0,
-                "That is one end of the interval: return its middle and its half width.",
-                lambda gains, t, *_: gains.mean() - t * gains.std() / len(gains) ** 0.5,
-                lambda gains, t, *_: gains.mean() + t * gains.std() / len(gains) ** 0.5,
-            ),
-            _instead(
-                0, "Your gain is the mean of `after`: subtract `before`.", lambda gains, t, before, after: after.mean()
-            ),
-            _instead(
+            *_instead(
                 1,
-                "That is the standard deviation of the gains. How certain is their mean?",
-                lambda gains, *_: gains.std(),
-                look="t · s / √n",
+                """
+                = gains.std()
+                    That is the standard deviation of the gains. How certain is their mean?
+                    look: t · s / √n
+                = t * gains.std()
+                    The √n is missing: the mean of n seeds is more certain than one of them.
+                    look: t · s / √n
+                t * → 1 *
+                    The factor t is missing: with few seeds the interval must be wider.
+                    look: t · s / √n
+                t * → 1.96 * || 2 * || 2.776 *
+                    You used a fixed number instead of t. 1.96 holds for many seeds, and 2.776 for five; with others,
+                    use the t that you are given.
+                len(gains) → (len(gains) - 1) || 5
+                    You take the root of the wrong number: n is the number of seeds.
+                    look: `len(gains) ** 0.5`
+                len(gains) ** 0.5 → len(gains) * 2
+                    `n ** 1 / 2` is half of n: the power comes before the division. The root is `n ** 0.5`.
+                / len(gains) ** 0.5 → / len(gains) || * len(gains) ** 0.5
+                    Divide by √n, not by n, and don't multiply: the mean of n seeds is √n times as certain as one seed.
+                    look: t · s / √n
+                std() → var()
+                = t * gains.var() / len(gains)
+                    You used the variance: take its root, the standard deviation.
+                std() → std(correction=0)
+                    Your standard deviation divides by n: a sample's divides by n − 1.
+                    look: `gains.std()` divides by n − 1; NumPy's `std` needs `ddof=1`
+                t * → 2 * t * || t / 2 *
+                    Your half width is twice or half of what it should be: the interval is gain ± half.
+                = t * ((before.var() + after.var()) / len(gains)) ** 0.5
+                gains.std()
+                        → before.std() || after.std() || (before.std() + after.std()) || (after.std() - before.std())
+                    s is the standard deviation of the gains, one gain for each seed. You took the spread of `before`
+                    and `after` themselves.
+                    look: `gains = after - before`, then `gains.std()`
+                """,
             ),
-            _instead(
-                1,
-                "The √n is missing: the mean of n seeds is more certain than one of them.",
-                lambda gains, t, *_: t * gains.std(),
-                look="t · s / √n",
-            ),
-            _instead(
-                1,
-                "The factor t is missing: with few seeds the interval must be wider.",
-                lambda gains, *_: gains.std() / len(gains) ** 0.5,
-                look="t · s / √n",
-            ),
-            _instead(
-                1,
-                "You used a fixed number instead of t. 1.96 holds for many seeds, and 2.776 for five; with others, use "
-                "the t that you are given.",
-                *(lambda gains, *_, fixed=fixed: fixed * gains.std() / len(gains) ** 0.5 for fixed in (1.96, 2, 2.776)),
-                look="t · s / √n",
-            ),
-            _instead(
-                1,
-                "You take the root of the wrong number: n is the number of seeds.",
-                lambda gains, t, *_: t * gains.std() / (len(gains) - 1) ** 0.5,
-                lambda gains, t, *_: t * gains.std() / 5**0.5,
-                look="`len(gains) ** 0.5`",
-            ),
-            _instead(
-                1,
-                "`n ** 1 / 2` is half of n: the power comes before the division. The root is `n ** 0.5`.",
-                lambda gains, t, *_: t * gains.std() / len(gains) * 2,
-            ),
-            _instead(
-                1,
-                "You divided by n: the mean of n seeds is √n times as certain, not n times.",
-                lambda gains, t, *_: t * gains.std() / len(gains),
-                look="t · s / √n",
-            ),
-            _instead(
-                1,
-                "You multiplied by √n: divide by it. More seeds make the interval narrower.",
-                lambda gains, t, *_: t * gains.std() * len(gains) ** 0.5,
-                look="t · s / √n",
-            ),
-            _instead(
-                1,
-                "You used the variance: take its root, the standard deviation.",
-                lambda gains, t, *_: t * gains.var() / len(gains) ** 0.5,
-                lambda gains, t, *_: t * gains.var() / len(gains),
-            ),
-            _instead(
-                1,
-                "Your standard deviation divides by n: a sample's divides by n − 1.",
-                lambda gains, t, *_: t * gains.std(correction=0) / len(gains) ** 0.5,
-                look="`gains.std()` divides by n − 1; NumPy's `std` needs `ddof=1`",
-            ),
-            _instead(
-                1,
-                "That is the whole width. Return half of it: the interval is gain ± half.",
-                lambda gains, t, *_: 2 * t * gains.std() / len(gains) ** 0.5,
-            ),
-            _instead(
-                1,
-                "That is half of the half width: the interval is gain ± half.",
-                lambda gains, t, *_: t * gains.std() / len(gains) ** 0.5 / 2,
-            ),
-            _instead(
-                1,
-                "s is the standard deviation of the gains, one gain for each seed. You took the spread of `before` and "
-                "`after` themselves.",
-                lambda gains, t, before, after: t * ((before.var() + after.var()) / len(gains)) ** 0.5,
-                lambda gains, t, before, after: t * (before.std() + after.std()) / len(gains) ** 0.5,
-                lambda gains, t, before, after: t * (after.std() - before.std()) / len(gains) ** 0.5,
-                lambda gains, t, before, after: t * after.std() / len(gains) ** 0.5,
-                lambda gains, t, before, after: t * before.std() / len(gains) ** 0.5,
-                look="`gains = after - before`, then `gains.std()`",
-            ),
-            _verdict(
-                "The mean gain is above zero, but the whole interval is not: it may well be luck, yet you call it "
-                "real.",
-                lambda gain, half: gain > 0,
-                lambda real, gain, half: not real and gain > 0,
-            ),
-            _verdict(
-                "After is worse than before: the interval lies on the wrong side of zero, yet you call the gain real.",
-                lambda gain, half: abs(gain) > half,
-                lambda real, gain, half: gain < 0,
-            ),
-            _verdict(
-                "The whole interval lies above zero, yet you say that the gain is not real.",
-                lambda gain, half: False,
-                lambda real, gain, half: real,
-            ),
-            _verdict(
-                "An interval that ends at zero does not lie above it.",
-                lambda gain, half: gain - half >= 0,
-                lambda real, gain, half: gain == half,
-                look="`>` instead of `>=`",
-            ),
-            _verdict(
-                "Your interval is right, but your verdict is not.", lambda gain, half: gain - half < 0, lambda *_: True
-            ),
+            """
+            gains.mean().item() > half → gains.mean().item() > 0
+                The mean gain is above zero, but the whole interval is not: it may well be luck, yet you call it real.
+                {INTERVAL}
+                look: the lower end: `gain - half > 0`
+                when: _only_verdict(yours, expected) and not expected[2] and expected[0] > 0
+            gains.mean().item() > half → abs(gains.mean().item()) > half
+                After is worse than before: the interval lies on the wrong side of zero, yet you call the gain real.
+                {INTERVAL}
+                look: the lower end: `gain - half > 0`
+                when: _only_verdict(yours, expected) and expected[0] < 0
+            > half → >= half
+                An interval that ends at zero does not lie above it. {INTERVAL}
+                look: `>` instead of `>=`
+                when: _only_verdict(yours, expected) and expected[0] == expected[1]
+            > half → < half
+                Your interval is right, but your verdict is not: the gain is real if all of the interval lies above
+                zero. {INTERVAL}
+                look: the lower end: `gain - half > 0`
+                when: _only_verdict(yours, expected)
+            """,
         ],
         also_right=[
             _in_python,
-            lambda before, after, t: (
-                (gains := after - before).mean(),
-                t * gains.std() / len(gains) ** 0.5,
-                gains.mean() > t * gains.std() / len(gains) ** 0.5,
-            ),
+            lambda *given: tuple(map(torch.tensor, _paired(*given))),
             lambda before, after, t: (
                 (gains := (after - before).numpy()).mean(),
                 t * gains.std(ddof=1) / np.sqrt(len(gains)),
