@@ -1488,26 +1488,18 @@ def _learnable(ask: Callable, logits: Tensor, labels: Tensor, smoothing: float) 
     loss, gradient = ask(logits, labels, smoothing)
     if gradient is None:
         return {"instead": loss}
-    if isinstance(loss, Tensor) and loss.dim() == 0:
-        target = _smoothed(labels, logits.shape[1], smoothing)
-        right = torch.allclose(loss.double(), _by_target(logits, labels, smoothing).double(), rtol=1e-4)
-        if right and not torch.allclose(gradient, (logits.softmax(1) - target) / len(logits), rtol=1e-2, atol=1e-4):
-            return {"gradient": gradient}
+    right, slope = probes.with_gradient(_by_target, logits, labels, smoothing)
+    is_right = loss.dim() == 0 and torch.allclose(loss.double(), right.double(), rtol=1e-4)
+    if is_right and not torch.allclose(gradient, slope, rtol=1e-2, atol=1e-4):
+        return {"gradient": gradient}
     return loss.detach()
 
 
-def _smoothed(labels, classes, smoothing):
-    return F.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes
-
-
 def _by_target(logits, labels, smoothing):
-    return -(_smoothed(labels, logits.shape[1], smoothing) * logits.log_softmax(1)).sum(1).mean()
-
-
-def _by_two_losses(logits, labels, smoothing):
-    logs = logits - logits.logsumexp(1, keepdim=True)
-    right = logs[torch.arange(len(labels)), labels].mean()
-    return -((1 - smoothing) * right + smoothing * logs.mean())
+    classes = logits.shape[1]
+    hot = F.one_hot(labels, classes)
+    target = hot * (1 - smoothing) + smoothing / classes
+    return -(target * logits.log_softmax(1)).sum(1).mean()
 
 
 def _by_a_loop(logits, labels, smoothing):
@@ -1517,34 +1509,6 @@ def _by_a_loop(logits, labels, smoothing):
         for k in range(len(row)):
             total = total - logs[k] * (smoothing / len(row) + (1 - smoothing) * (k == label))
     return total / len(labels)
-
-
-def _soft(target: Callable, log: Callable = lambda logits: logits.log_softmax(1)) -> Callable:
-    """A loss with another target (from one-hot, smoothing, classes), or with something other than log_softmax."""
-
-    def answer(logits, labels, smoothing):
-        classes = logits.shape[1]
-        return -(target(F.one_hot(labels, classes).float(), smoothing, classes) * log(logits)).sum(1).mean()
-
-    return answer
-
-
-def _with(log: Callable) -> Callable:
-    return _soft(lambda hot, s, k: hot * (1 - s) + s / k, log)
-
-
-def _overall(change: Callable) -> Callable:
-    """The losses [B, classes] of the single classes, put together in another way."""
-    return lambda logits, labels, s: change(-_smoothed(labels, logits.shape[1], s) * logits.log_softmax(1))
-
-
-def _classes_from_labels(logits, labels, smoothing):
-    return -((F.one_hot(labels) * (1 - smoothing) + smoothing / logits.shape[1]) * logits.log_softmax(1)).sum(1).mean()
-
-
-def _divergence(logits, labels, smoothing):
-    target = _smoothed(labels, logits.shape[1], smoothing)
-    return (target * (target.log() - logits.log_softmax(1))).sum(1).mean()
 
 
 TARGET = "the target: (1 − smoothing) · one-hot + smoothing / classes"
@@ -1571,106 +1535,70 @@ exercise(
         dtype=False,
         look=TARGET,
         mistakes="""
-            lambda logits, labels, s: _by_target(logits.detach(), labels, s)
-            lambda logits, labels, s: _by_target(logits, labels, s).item()
-            lambda logits, labels, s: torch.tensor(_by_target(logits, labels, s).item())
-            lambda logits, labels, s: torch.from_numpy(np.asarray(_by_target(logits.detach(), labels, s)))
+            = _by_target(logits.detach(), labels, smoothing)
+            = _by_target(logits, labels, smoothing).item()
                 No gradient flows through your loss to the logits: {yours[instead]}.
                 look: `.item()`, `.detach()`, `.data`, `no_grad` and NumPy cut the graph
                 when: "instead" in yours
-            lambda logits, labels, s: _with(lambda z: z - z.detach().logsumexp(1, keepdim=True))(logits, labels, s)
+            logits.log_softmax(1) → (logits - logits.detach().logsumexp(1, keepdim=True))
                 The loss is right, but its gradient is not: part of your formula is detached from the logits.
                 look: `detach`, `.data` or `no_grad` in the middle of the formula
                 when: "gradient" in yours
-            _overall(lambda losses: losses.sum(1))
+            .mean() →
                 You return one loss for each image: take their mean.
                 when: yours.shape == labels.shape
-            lambda logits, labels, s: np.log(logits.numpy())
+            = np.log(logits.numpy())
                 NumPy cannot read a tensor that requires gradients, and gradients cannot flow through NumPy. Use
                 PyTorch's functions.
                 when: says(yours, "numpy()")
-            _with(lambda logits: logits.softmax(1).log())
-            _with(lambda logits: logits - logits.exp().sum(1, keepdim=True).log())
+            logits.log_softmax(1) → logits.softmax(1).log() || (logits - logits.exp().sum(1, keepdim=True).log())
                 The loss is {yours:.3g} for logits of a few hundred: `exp` overflows, or a probability becomes 0 and its
                 logarithm −inf.
                 look: `log_softmax` subtracts the largest logit first
                 when: logits.abs().max() > 80 and not yours.isfinite()
-            _with(lambda logits: (logits.softmax(1) + 1e-9).log())
-            _with(lambda logits: logits.softmax(1).clamp(1e-7).log())
+            logits.log_softmax(1) → (logits.softmax(1) + 1e-9).log() || logits.softmax(1).clamp(1e-7).log()
                 Your loss is right for small logits, but not for large ones: there some probabilities are 0 in float32,
                 and only `log_softmax` has their logarithms.
                 look: a small number added, or a `clamp`, before the logarithm
                 when: logits.abs().max() > 80 and yours.isfinite()
-            lambda logits, labels, s: (_divergence(logits, labels, s) - _divergence(0 * logits, labels, s) +
-                    math.log(logits.shape[1]))
-                With smoothing={smoothing} your loss is nan: 0 · log 0 is not a number. Take the logarithm of the
-                network's probabilities, not of the target.
-                look: the logarithm of the target
-                when: yours.isnan()
-            _divergence
-            lambda logits, labels, s: F.kl_div(logits.log_softmax(1), _smoothed(labels, logits.shape[1], s),
-                    reduction="batchmean")
+            target * logits.log_softmax(1) → target * (logits.log_softmax(1) - target.log())
+            -(target * logits.log_softmax(1)).sum(1).mean()
+                    → F.kl_div(logits.log_softmax(1), target, reduction="batchmean")
                 This is the KL divergence: leave out target · log target, which no logit changes.
-            _soft(lambda hot, s, k: hot)
+            hot * (1 - smoothing) + smoothing / classes → hot
                 This is the cross-entropy without smoothing.
                 look: {TARGET}
-            _soft(lambda hot, s, k: hot * (1 - s) + (1 - hot) * s / (k - 1))
+            + smoothing / classes → + (1 - hot) * smoothing / (classes - 1)
                 You give the smoothing to the wrong classes only. Here all classes share it: smoothing / classes.
+            hot * (1 - smoothing) + smoothing / classes → hot * (1 - smoothing) || hot + smoothing / classes
+                    || hot + (1 - hot) * smoothing / classes || torch.where(hot > 0, 1 - smoothing, smoothing / classes)
+                The targets of an image should add up to one: what the right class gives up is what all classes share.
                 look: {TARGET}
-            _soft(lambda hot, s, k: hot + s / k)
-            _soft(lambda hot, s, k: hot + (1 - hot) * s / k)
-                Your targets add up to more than one: the right class must give something up.
-                look: {TARGET}
-            _soft(lambda hot, s, k: hot * (1 - s))
-                What you take from the right class goes nowhere: spread it over all classes.
-                look: {TARGET}
-            _soft(lambda hot, s, k: torch.where(hot > 0, 1 - s, s / k))
-                The right class also gets its share, on top of 1 − smoothing.
-                look: {TARGET}
-            _soft(lambda hot, s, k: hot * (1 - s) + s)
-                Each class gets smoothing / classes, not all of the smoothing.
-                look: {TARGET}
-            _soft(lambda hot, s, k: hot * (1 - s) + s / (k - 1))
-                You divided by classes − 1: smoothing is shared by all classes, the right one included.
-                look: {TARGET}
-            lambda logits, labels, s: (-((F.one_hot(labels, logits.shape[1]) * (1 - s) + s / len(logits)) *
-                    logits.log_softmax(1)) .sum(1) .mean())
-                You divided by the number of images. Smoothing is shared by the classes, `logits.shape[1]`.
-                look: {TARGET}
-            _soft(lambda hot, s, k: hot * s + (1 - s) / k)
+            + smoothing / classes → + smoothing || + smoothing / (classes - 1) || + smoothing / len(logits)
+                Each class should get smoothing / classes, the right one included. Yours get another share.
+                look: the number of classes is `logits.shape[1]`
+            (1 - smoothing) + smoothing / classes → smoothing + (1 - smoothing) / classes
                 You mixed up smoothing and 1 − smoothing.
-                look: {TARGET}
-            lambda logits, labels, s: _by_target(logits, labels, 0.1)
+            = _by_target(logits, labels, 0.1)
                 You use a fixed smoothing instead of the argument.
-                look: 0.1 in your code
-            lambda logits, labels, s: (-((1 - s) * logits.log_softmax(1)[:, labels].mean() + s *
-                    logits.log_softmax(1).mean()))
+            = -((1 - smoothing) * logits.log_softmax(1)[:, labels].mean() + smoothing * logits.log_softmax(1).mean())
                 `[:, labels]` takes the classes of all labels for every image. `[torch.arange(B), labels]` or `gather`
                 takes one for each.
-            _overall(lambda losses: losses.sum())
+            .sum(1).mean() → .sum()
                 You added up the losses of all images: take their mean.
-            _overall(lambda losses: losses.mean())
-                You took the mean over the classes, too: sum over the classes, then take the mean over the images.
-            _overall(lambda losses: losses.mean(1).sum())
-                You took the mean over the classes and the sum over the images: do it the other way around.
-            _overall(lambda losses: -losses.sum(1).mean())
+            .sum(1).mean() → .mean() || .mean(1).sum()
+                You took the mean over the classes: sum over them, then take the mean over the images.
+            return - → return
                 The sign is wrong: a loss is minus the logarithm.
-            _with(lambda logits: logits)
-                You left out the softmax: the target multiplies log-probabilities, not logits.
+            logits.log_softmax(1) → logits || logits.softmax(1)
+                The target multiplies log-probabilities: you left out the softmax or the logarithm.
                 look: `logits.log_softmax(dim=1)`
-            _with(lambda logits: logits.softmax(1))
-                You left out the logarithm: the target multiplies log-probabilities, not probabilities.
-                look: `logits.log_softmax(dim=1)`
-            _with(lambda logits: logits.softmax(1).log_softmax(1))
+            logits.log_softmax(1) → logits.softmax(1).log_softmax(1)
                 You apply softmax twice: `log_softmax` takes the logits themselves.
-            _with(lambda logits: logits.log_softmax(1) / math.log(2))
-            _with(lambda logits: logits.log_softmax(1) / math.log(10))
-                You took the logarithm to base 2 or 10: use the natural logarithm, `log`.
-            _with(lambda logits: logits.log_softmax(0))
-            _with(lambda logits: logits.flatten().log_softmax(0).view_as(logits))
+            logits.log_softmax(1) → logits.log_softmax(0) || logits.flatten().log_softmax(0).view_as(logits)
                 Your softmax runs over the images: the classes are axis 1.
                 look: `dim=1`
-            _classes_from_labels
+            F.one_hot(labels, classes) → F.one_hot(labels)
                 Your targets don't have as many classes as the logits. Without a number, `F.one_hot(labels)` counts the
                 classes in this batch.
                 look: `F.one_hot(labels, logits.shape[1])`
@@ -1680,8 +1608,6 @@ exercise(
             Habit(
                 "The result is right, but `F.cross_entropy` computed it. Here you compute the loss yourself.",
                 lambda logits, labels, s: F.cross_entropy(logits, labels, label_smoothing=s),
-                lambda logits, labels, s: nn.CrossEntropyLoss(label_smoothing=s)(logits, labels),
-                lambda logits, labels, s: F.cross_entropy(logits, _smoothed(labels, logits.shape[1], s)),
                 lambda logits, labels, s: (1 - s) * F.cross_entropy(logits, labels) - s * logits.log_softmax(1).mean(),
                 probe=probes.functions,
                 when=lambda *functions: any("cross_entropy" in name for names in functions for name in names),
@@ -1689,14 +1615,10 @@ exercise(
             )
         ],
         also_right=[
-            _by_two_losses,
             _by_a_loop,
             lambda logits, labels, s: (
                 (1 - s) * F.nll_loss(logits.log_softmax(1), labels) - s * logits.log_softmax(1).mean()
             ),
-            lambda logits, labels, s: torch.einsum(
-                "bk,bk->b", _smoothed(labels, logits.shape[1], s), -logits.double().log_softmax(1).float()
-            ).mean(),
         ],
     ),
 )
