@@ -53,14 +53,9 @@ def _photographs(new: Inputs) -> list[tuple]:
         pixels = levels + lights + new.randn(n, channels, height, width) * spread
         return pixels.round().clamp(0, 250).to(torch.uint8)
 
-    channels, *others = new.sizes(4, 8, 16)
     # Many pixels: n and n - 1 in the denominator are both right.
-    return [
-        (some(others[0], channels, *others[1:]),),
-        (some(20, 3, 9, 11),),
-        (some(1, 2, 40, 27),),
-        (some(1200, 1, 6, 7),),
-    ]
+    sizes = new.sizes(4, 8, 16), (20, 3, 9, 11), (1, 2, 40, 27), (1200, 1, 6, 7)
+    return [(some(*size),) for size in sizes]
 
 
 def _reduced(dim: Any = (0, 2, 3), scale: float = 255, **options: Any) -> Callable:
@@ -72,30 +67,13 @@ def _mean_and(deviation: Callable) -> Callable:
     return lambda images: ((images / 255).mean((0, 2, 3)), deviation(images / 255))
 
 
-def _rows_of(rows: Tensor) -> tuple[Tensor, Tensor]:
-    return (rows / 255).mean(1), (rows / 255).std(1)
-
-
-def _from_squares(images):
-    scaled = images / 255
-    mean = scaled.mean((0, 2, 3))
-    return torch.stack([mean, (scaled.square().mean((0, 2, 3)) - mean.square()).sqrt()])
-
-
 def _channel_after_channel(images):
     channels = [images[:, c].numpy().astype("float64") / 255 for c in range(images.shape[1])]
     return torch.tensor([c.mean() for c in channels]), torch.tensor([c.std() for c in channels])
 
 
-def _shaped(*axes: int) -> Callable:
-    """A condition: the results have these axes of the images, and not by chance those of the channels alone."""
-    return lambda yours, expected, images: yours.shape[1:] == tuple(images.shape[axis] for axis in axes)
-
-
-TOGETHER = "one `std` over images, height and width together"
-KNOWN = ((0.4914, 0.4822, 0.4465), (0.485, 0.456, 0.406))  # means of CIFAR-10 and of ImageNet, as many pages print them
-ALL_CHANNELS = "You have one number for all channels together. Red, green and blue each need their own."
-BOTH = "the return value: two tensors of shape [C], for example `return means, deviations`"
+# Means of CIFAR-10 and of ImageNet, as many pages print them.
+KNOWN = torch.tensor([[0.4914, 0.4822, 0.4465], [0.485, 0.456, 0.406]]).double()
 
 exercise(
     "channel_statistics",
@@ -117,61 +95,42 @@ exercise(
         look="`dim=(0, 2, 3)`: every axis except the channels",
         mistakes="""
             = (images / 255).mean((0, 2, 3))
-            = {"mean": 0.5, "std": 0.2}
             = tuple(part.tolist() for part in _reduced()(images))
                 Your function should return two tensors, (means, deviations); it returned {yours[instead]}.
-                look: {BOTH}
+                look: the return value: two tensors of shape [C], for example `return means, deviations`
                 when: "instead" in yours
             = ((images / 255).mean((0, 2, 3)), (images / 255).std())
-            = ((images / 255).mean(), (images / 255).std((0, 2, 3)))
                 Your means and your deviations have different shapes: {yours[shapes][0]} and {yours[shapes][1]}.
                 look: the `dim` of mean and std: both need `dim=(0, 2, 3)`
                 when: "shapes" in yours
             = (images.mean((0, 2, 3)), images.std((0, 2, 3)))
-            = ((images // 255).mean((0, 2, 3)), (images // 255).std((0, 2, 3)))
                 PyTorch can't take the mean of bytes: turn the images into floats first.
                 look: `images.float() / 255`
                 when: says(yours, "could not infer", "floating point", "Byte")
             _reduced(None)
-                {ALL_CHANNELS}
+                You have one number for all channels together. Red, green and blue each need their own.
                 look: the `dim` of mean and std
-                when: _shaped()
+                when: yours.dim() == 1
             _reduced(keepdim=True)
                 Your numbers may be right, but they have kept the axes of the images: the shape is {yours[0].shape}, not
                 {expected[0].shape}.
                 look: `keepdim=True`: leave it out
                 when: yours[0].squeeze().shape == expected[0].squeeze().shape != (1,) and yours.dim() == 5
-            _reduced((1, 2, 3))
-                You have one number for each image. You need one for each channel.
-                look: the `dim` of mean and std: the axis that stays is the channels, 1
-                when: _shaped(0)
-            _reduced((2, 3))
-                You have one number for each channel of each image: average over the images, too.
-                look: the `dim` of mean and std
-                when: _shaped(0, 1)
-            _reduced(0)
-                You averaged over the images alone, which leaves one number for each pixel.
-                look: the `dim` of mean and std
-                when: _shaped(1, 2, 3)
-            _reduced((0, 1, 2))
-            _reduced((0, 1, 3))
-            _reduced((0, 1))
-                You have one number for each row or column of pixels. You need one for each channel, which is axis 1.
-                look: the `dim` of mean and std
-                when: lambda *given: any(_shaped(*axes)(*given) for axes in ((2,), (3,), (2, 3)))
             = tuple(torch.stack([part[c] for c in range(3)]) for part in _reduced()(images))
             = tuple(part[:3] for part in _reduced()(images))
                 With three channels your function works. Here the images have {images.shape[1]}.
                 look: a 3 in your code: the number of channels is `images.shape[1]`
                 when: images.shape[1] != 3 and (says(yours, "out of ") or yours.shape == (2, 3) or yours.shape[1] ==
                     min(3, images.shape[1]))
+            _reduced((1, 2, 3)), _reduced((2, 3)), _reduced(0)
+                Your means have shape {yours[0].shape}; one number for each channel makes {expected[0].shape}. Average
+                over images, height and width.
+                look: the `dim` of mean and std: the axis that stays is the channels, 1
+                when: yours.shape != expected.shape
             = (torch.tensor(data.MEAN_STD["cifar10"][0]), torch.tensor(data.MEAN_STD["cifar10"][1]))
-            = (torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225]))
-                These are the numbers of a well-known data set. Compute them from the images that you are given.
-                when: any(torch.allclose(yours[0], torch.tensor(k).double(), atol=2e-3) for k in KNOWN)
             = (torch.full(images.shape[1:2], 0.5), torch.full(images.shape[1:2], 0.5))
-                0.5 is what many pages use for any data set. Compute the numbers from these images.
-                when: (yours == 0.5).all()
+                These are numbers that many pages print. Compute them from the images that you are given.
+                when: (yours == 0.5).all() or any(torch.allclose(yours[0], means, atol=2e-3) for means in KNOWN)
             = _reduced()(images)[::-1]
                 You returned the deviations first; the means come first.
             _reduced(scale=1)
@@ -181,41 +140,26 @@ exercise(
                 look: `images.float() / 255`, before mean and std
             = _reduced(scale=1)((images // 255).float())
                 `//` rounds down to whole numbers, so every pixel below 255 becomes 0. Divide with `/`.
-            = _rows_of(images.reshape(images.shape[1], -1))
+            = tuple(reduce(images.reshape(images.shape[1], -1) / 255, 1) for reduce in (torch.mean, torch.std))
                 `reshape` and `view` don't move axes: your rows begin with the pixels of the first images, not with
                 those of a channel.
                 look: `images.transpose(0, 1)` first, or `dim=(0, 2, 3)` without a reshape
             _reduced(scale=256)
-                You divided by 256. The largest byte is 255, and it becomes 1.
-                look: `images.float() / 255`
             = _reduced()(images * (255 / images.max()))
-                You divided by the largest value in these images. Divide by 255, whatever that value is.
+                The largest byte is 255, and it becomes 1: divide by 255, not by 256 or the largest value that you find.
                 look: `images.float() / 255`
             = _reduced()((images / 255 - 0.5) / 0.5 * 255)
             = _reduced()((images / 255 - 0.5) * 255)
-                Your pixels go from −1 to 1. The scale here is 0 to 1: only divide by 255.
+                Your pixels go from −1 to 1, or from −0.5 to 0.5. The scale here is 0 to 1: only divide by 255.
             _mean_and(lambda scaled: scaled.var((0, 2, 3)))
                 Your second tensor is the variance: the standard deviation is its square root.
             _mean_and(lambda scaled: scaled.std((2, 3)).mean(0))
-            _mean_and(lambda scaled: scaled.var((2, 3)).mean(0).sqrt())
-                You took the standard deviation within each image and averaged over the images. But bright and dark
-                images differ, too.
-                look: {TOGETHER}
             _mean_and(lambda scaled: scaled.mean((2, 3)).std(0))
-            _mean_and(lambda scaled: scaled.mean((2, 3)).std(0, correction=0))
-                This is the standard deviation of the images' means. But the pixels inside each image differ, too.
-                look: {TOGETHER}
-            _mean_and(lambda scaled: scaled.square().mean((0, 2, 3)).sqrt())
-                You took the root of the mean square, but did not subtract the mean: that measures brightness.
-            _mean_and(lambda scaled: (scaled - scaled.mean((0, 2, 3), keepdim=True)).abs().mean((0, 2, 3)))
-                This is the mean distance from the mean. The standard deviation is the root of the mean squared
-                distance.
-                look: `std`
-            = ((images / 255).transpose(0, 1).flatten(1).median(1).values, _reduced()(images)[1])
-                Your means are medians: use the mean of all pixels.
+                You took the standard deviation within each image, or that of the images' means. But bright and dark
+                images differ, and so do the pixels inside each image.
+                look: one `std` over images, height and width together
             = _reduced((1, 2))(images[0])
                 These are the numbers of the first image alone. Use all of them.
-            _mean_and(lambda scaled: scaled.std((0, 2)).mean(1))
             _mean_and(lambda scaled: scaled.mean((0, 2, 3)))
                 Your means are right, your deviations are not: {expected[1][0]:.4f} is right for the first channel, and
                 yours is {yours[1][0]:.4f}.
@@ -224,9 +168,7 @@ exercise(
         """,
         also_right=[
             lambda images: list(_reduced(scale=1)(images.double() / 255)),
-            lambda images: ((rows := images.transpose(0, 1).flatten(1) / 255).mean(1), rows.std(1, correction=0)),
-            lambda images: torch.std_mean(images / 255, (0, 2, 3))[::-1],
-            _from_squares,
+            lambda images: torch.stack(torch.std_mean(images / 255, (0, 2, 3), correction=0)[::-1]),
             _channel_after_channel,
         ],
     ),
