@@ -737,30 +737,8 @@ class _FrozenBody(nn.Module):
 _body = partial(_but, _FrozenBody)
 
 
-class _ByHand(nn.Module):
-    def __init__(self, body, head):
-        nn.Module.__init__(self)
-        self.add_module("body", body)
-        self.add_module("head", head)
-        for parameter in self.body.parameters():
-            parameter.requires_grad = False
-        self.body.train(False)
-
-    def train(self, mode=True):
-        self.training = mode
-        for name, child in self.named_children():
-            child.train(mode and name != "body")
-        return self
-
-    def forward(self, x):
-        with torch.no_grad():
-            features = self.body(x)
-        return self.head(features)
-
-
 def _frozen(answer: Callable, features: int, classes: int, images: Tensor, labels: Tensor) -> dict[str, Any]:
-    """What a model of a body and a head does: as it is new, after `train()`, after `eval()`, and after `train()` "
-    "again."""
+    """What a model of a body and a head does: as it is new, after `train()`, `eval()`, and another `train()`."""
     generator = torch.Generator().manual_seed(0)
     body = nn.Sequential(nn.Conv2d(images.shape[1], features, 3), nn.BatchNorm2d(features), nn.ReLU(), nn.Dropout(0.5))
     body.extend([nn.Conv2d(features, features, 3), nn.BatchNorm2d(features), nn.AdaptiveAvgPool2d(1), nn.Flatten()])
@@ -772,17 +750,14 @@ def _frozen(answer: Callable, features: int, classes: int, images: Tensor, label
     model = call(answer, body, head, may_change=True)
     if not isinstance(model, nn.Module):
         return {"instead": model}
-    found = {id(p) for p in model.parameters()}
-    parts = {"body": body, "head": head}
-    seen: dict[str, Any] = {
-        "missing": [name for name, part in parts.items() if getattr(model, name, None) is not part],
-        "hidden": [name for name, part in parts.items() if not all(id(p) in found for p in part.parameters())],
-    }
+    parts, inside = {"body": body, "head": head}, [*model.modules()]
+    missing = [name for name, part in parts.items() if getattr(model, name, None) is not part or part not in inside]
+    seen: dict[str, Any] = {"missing": missing, "body trains": []}
 
-    def look(learn: bool = False) -> tuple[dict[str, Any], Any]:
-        modes = {name: any(m.training for m in part.modules()) for name, part in parts.items()} | {
-            "model": model.training
-        }
+    def look(stage: str, learn: bool = False) -> tuple[dict[str, Any], Any]:
+        if any(m.training for m in body.modules()):
+            seen["body trains"].append(stage)
+        modes = {"head": any(m.training for m in head.modules()), "model": model.training}
         given: list[Tensor] = []
         hook = head.register_forward_pre_hook(lambda module, arguments: given.append(arguments[0].detach().clone()))
         logits = call(model, images)
@@ -792,45 +767,25 @@ def _frozen(answer: Callable, features: int, classes: int, images: Tensor, label
         now = body.state_dict()
         moved = [name for name, value in kept.items() if "running" in name and not torch.equal(value, now[name])]
         body.load_state_dict(kept)
-        norm = any(m.training for m in body.modules() if isinstance(m, nn.BatchNorm2d))
-        return {"modes": modes, "norm": norm, "features": given[:1], "moved": moved}, logits
+        return {"modes": modes, "features": given[:1], "moved": moved}, logits
 
-    seen["new"], logits = look()
-    seen["new"]["modes"] = {"body": seen["new"]["modes"]["body"]}  # the other two may be in either mode
+    look("in a new model")  # where head and model may be in either mode
     seen["train returns the model"] = call(model.train, may_return_none=True) is model
-    seen["train"], logits = look(learn=True)
+    seen["train"], logits = look("after `model.train()`", learn=True)
     if not isinstance(logits, Tensor) or logits.shape != right:
         return {"instead": logits} if not isinstance(logits, Tensor) else {"shape": tuple(logits.shape)}
-    seen["frozen"] = [name for name, p in head.named_parameters() if not p.requires_grad]
-    seen["learning"] = [n for n, part in parts.items() if any(p.grad is not None for p in part.parameters())]
+    seen["gradients"] = {name: [p.grad is not None for p in part.parameters()] for name, part in parts.items()}
     call(model.eval, may_return_none=True)
-    seen["eval"], seen["logits"] = look()
+    seen["eval"], seen["logits"] = look("after `model.eval()`")
     call(model.train, may_return_none=True)
-    seen["train again"], _ = look()
-    return seen
+    seen["train again"], _ = look("after a second `model.train()`")
+    return seen | {"body trains": ", ".join(seen["body trains"])}
 
 
 def _bodies(new: Inputs) -> list[tuple]:
     channels, features, classes = new.size(2, 3), new.size(4, 7), new.size(2, 5)
     return [(features, classes, new.randn(12, channels, 8, 8) + 2, new.ints(0, classes, (12,)))]
 
-
-def _at(stage: str, wrong: Callable[[dict, dict], Any]) -> Callable:
-    """A condition on what was seen at one stage: of (yours, right)"""
-    return lambda yours, expected, *_: wrong(yours[stage], expected[stage])
-
-
-def _features_differ(yours: dict, right: dict) -> bool:
-    return not torch.allclose(yours["features"][0], right["features"][0], atol=1e-4)
-
-
-def _body_trains(yours: dict, right: dict) -> bool:
-    return yours["modes"]["body"]
-
-
-EVAL_LOST = (
-    "`fit` calls `model.train()`, which reaches all layers: in a `train` of your own, call `self.body.eval()` after it"
-)
 
 exercise(
     "frozen_body",
@@ -871,86 +826,52 @@ exercise(
             self.body, self.head = → self.backbone, self.head = && self.body.eval → self.backbone.eval
                     && self.body(x) → self.backbone(x)
             self.body, self.head = body → import copy; self.body, self.head = copy.deepcopy(body)
-            body.requires_grad_(False), head → nn.Sequential(body).requires_grad_(False), head
-                `self.{yours[missing][0]}` is not the {yours[missing][0]} that `__init__` received: keep it under that
-                name.
+                `self.{yours[missing][0]}` should be the {yours[missing][0]} that `__init__` received: keep it under
+                that name.
                 look: `self.body = body` and `self.head = head`
                 when: yours["missing"]
-            self.train() → self.train(); del self._modules['body']; object.__setattr__(self, 'body', body)
-                PyTorch does not find the weights of the {yours[hidden][0]} in your model.
-                look: `self.body = body`, as a plain attribute
-                when: yours["hidden"]
             \n        return self\n → \n
-            _body("return self\n -> return self.body.eval()\n", "        self.body.eval()\n -> ")
                 Your `train` does not return the model, as PyTorch's own does.
                 look: `return self` at the end of `train`
                 when: not yours["train returns the model"]
             self.head(features) → features[:, :1] * torch.ones(1, self.head[1].out_features)
-                Your model never calls its head.
-                look: `forward`
-                when: _at("train", lambda yours, right: not yours["features"])
-            self.train() → self.requires_grad_(False)
             body.requires_grad_(False), head → body, head.requires_grad_(False)
-                The head is frozen, but it is the part that should learn.
-                look: `requires_grad_(False)` belongs on the body
-                when: yours["frozen"]
             return self.head(features) → with torch.no_grad(): return self.head(features)
-            self.head(features) → self.head(features).detach()
-                No gradient reaches the head in a training step, so it can't learn.
-                look: `no_grad` and `detach` belong around the body alone, or nowhere
-                when: "head" not in yours["learning"]
+                No gradient reaches the head, or a part of it, in a training step, so it can't learn.
+                look: `requires_grad_(False)`, `no_grad` and `detach` belong to the body alone; and does `forward` call
+                    the head?
+                when: not all(yours["gradients"]["head"])
             self.body.eval() → pass
-            self.body.eval() → pass && self.train() → self.body.eval()
             super().train(mode) → pass && self.body.eval() → super().train(mode)
                 After `model.train()`, one forward pass has changed the running statistics of the body's batch norm.
-                look: {EVAL_LOST}
-                when: _at("train", lambda yours, right: yours["moved"])
-            self.body.eval() → pass && self.train() → for m in body.modules(): m.track_running_stats = False
-            self.body.eval() → pass && self.train() → for m in (body[1], body[5]): m.momentum = 0.0
-                After `model.train()`, the body still normalizes with the statistics of the batch, although its running
-                statistics don't change.
-                look: `self.body.eval()` in `train`: then batch norm uses its running statistics
-                when: yours["train"]["modes"]["body"] and yours["train"]["norm"] and _features_differ(yours["train"],
-                    expected["train"])
+                look: `fit` calls `model.train()`, which reaches all layers: in a `train` of your own, call
+                    `self.body.eval()` after it
+                when: yours["train"]["moved"]
             self.body.eval() → [m.eval() for m in self.body.modules() if 'Norm' in type(m).__name__]
-                After `model.train()`, the batch norm of the body doesn't change, but a part of the body is in train
-                mode: its dropout still drops values.
-                look: `self.body.eval()` in `train`, for all layers of the body
-                when: _at("train", lambda yours, right: _body_trains(yours, right) and _features_differ(yours, right))
-            self.body.eval() → pass && features = → self.body.eval(); features =
-                After `model.train()`, the body stays in train mode until your `forward` changes it. It should always be
-                in eval mode.
-                look: {EVAL_LOST}
-                when: _at("train", _body_trains)
             self.body.eval() → self.body.train(not mode)
-                After `model.eval()`, the body is in train mode. It should always be in eval mode.
-                look: `self.body.eval()` in `train`, whatever the mode
-                when: _at("eval", _body_trains)
+            self.train() → pass
+                The body, or a part of it, is in train mode {yours[body trains]}. It should always be in eval mode.
+                look: `self.body.eval()` in `train`, whatever the mode, and also in `__init__`: new modules are in train
+                    mode
+                when: yours["body trains"]
             self.head(features) → self.head(features.relu() + 1)
                 What your model gives to its head is not the output of the body.
                 look: `self.head(self.body(x))`
-                when: _at("eval", _features_differ)
+                when: not torch.allclose(yours["eval"]["features"][0], expected["eval"]["features"][0], atol=1e-4)
             super().train(mode) → super().train(False)
-            self.body.eval() → self.eval_both()
-                    && def forward → def eval_both(self):\n        self.body.eval(), self.head.eval()\n\n    def forward
                 A part of the head is not in train mode after `model.train()`: its dropout would be off while it learns.
                 look: `super().train(mode)` first, then put only the body back into eval mode
-                when: _at("train", lambda yours, right: not yours["modes"]["head"])
+                when: not yours["train"]["modes"]["head"]
             body.requires_grad_(False) → body
             body.requires_grad_(False) → body && self.train() → self.train(); body.requires_grad = False
                 The weights of the body still learn: a training step gives them gradients.
                 look: `body.requires_grad_(False)`, with the underscore: `body.requires_grad = False` only sets an
                     attribute of the module
-                when: "body" in yours["learning"]
-            self.train() → pass
-                In a new model, before anything calls `train`, the body is in train mode: a forward pass moves the
-                statistics of its batch norm.
-                look: new modules are in train mode: call `self.train()` or `body.eval()` in `__init__`
-                when: _at("new", _body_trains)
-            super().train(mode) → super().train(True) || pass || super().train()
+                when: any(yours["gradients"]["body"])
+            super().train(mode) → super().train() || pass
                 After `model.eval()` the head is still in train mode.
                 look: `super().train(mode)` passes the mode on; `eval` is `train(False)`
-                when: _at("eval", lambda yours, right: yours["modes"]["head"])
+                when: yours["eval"]["modes"]["head"]
             super().train(mode) → self.head.train(mode)
                 `model.training` is {yours[train][modes][model]} after `model.train()` and {yours[eval][modes][model]}
                 after `model.eval()`.
@@ -960,19 +881,17 @@ exercise(
                 In eval mode, your model returns different values than its head.
                 look: what comes after the head: nothing should, since the loss has its own softmax
                 when: not torch.allclose(yours["logits"], expected["logits"], atol=1e-4)
-            self.body.eval() → self.body.eval() if self.calls < 4 else None; self.calls += 1
-                    && self.train() → self.calls = 1; self.train()
+            super().train(mode) → super().train(mode and self.training)
                 The second call of `model.train()` does something different from the first.
-                look: {EVAL_LOST}
                 when: "train again" in yours
         """,
         also_right=[
-            _ByHand,
             _body("self.train() -> self.body.eval()"),
             # Its weights require gradients, and still nothing reaches them.
             _body("body.requires_grad_(False) -> body", "features = self.body(x) -> features = self.body(x).detach()"),
             _body(
-                "super().train(mode) -> nn.Module.train(self, mode=mode)", "self.body.eval() -> self.body.train(False)"
+                "super().train(mode) -> self.training = mode; self.head.train(mode)",
+                "features = self.body(x) -> with torch.no_grad(): features = self.body(x)",
             ),
         ],
     ),
