@@ -122,7 +122,11 @@ exercise(
                 look: a 3 in your code: the number of channels is `images.shape[1]`
                 when: images.shape[1] != 3 and (says(yours, "out of ") or yours.shape == (2, 3) or yours.shape[1] ==
                     min(3, images.shape[1]))
-            _reduced((1, 2, 3)), _reduced((2, 3)), _reduced(0)
+            _reduced((1, 2, 3))
+                You have one number for each image. You need one for each channel.
+                look: the `dim` of mean and std: the axis that stays is the channels, 1
+                when: yours.shape == (2, len(images))
+            _reduced((2, 3)), _reduced(0)
                 Your means have shape {yours[0].shape}; one number for each channel makes {expected[0].shape}. Average
                 over images, height and width.
                 look: the `dim` of mean and std: the axis that stays is the channels, 1
@@ -145,9 +149,9 @@ exercise(
                 those of a channel.
                 look: `images.transpose(0, 1)` first, or `dim=(0, 2, 3)` without a reshape
             _reduced(scale=256)
+                You divided by 256. The largest byte is 255, and it becomes 1.
             = _reduced()(images * (255 / images.max()))
-                The largest byte is 255, and it becomes 1: divide by 255, not by 256 or the largest value that you find.
-                look: `images.float() / 255`
+                You divided by the largest value in these images. Divide by 255, whatever that value is.
             = _reduced()((images / 255 - 0.5) / 0.5 * 255)
             = _reduced()((images / 255 - 0.5) * 255)
                 Your pixels go from −1 to 1, or from −0.5 to 0.5. The scale here is 0 to 1: only divide by 255.
@@ -684,6 +688,9 @@ exercise(
                 Where the shape stays the same, the shortcut is the input itself, not a convolution of it.
                 look: `nn.Identity()` where stride is 1 and the channels are equal
                 when: (stride, inputs) == (1, outputs) and "conv1×1" in yours["formula"]
+            inputs, outputs, 1, stride → inputs, outputs, 3, stride, 1
+                Your shortcut also looks at each pixel's neighbors. Use a 1×1 convolution.
+                when: _terms(yours)[1].startswith("conv3×3")
             nn.init.zeros_(self.norm2.weight) → pass || nn.init.zeros_(self.norm2.bias)
                 A new block already changes its input: the branch does not start at zero.
                 look: `nn.init.zeros_` on the weight of the last batch norm
@@ -774,6 +781,7 @@ def _frozen(answer: Callable, features: int, classes: int, images: Tensor, label
     seen["train"], logits = look("after `model.train()`", learn=True)
     if not isinstance(logits, Tensor) or logits.shape != right:
         return {"instead": logits} if not isinstance(logits, Tensor) else {"shape": tuple(logits.shape)}
+    seen["frozen"] = [name for name, p in head.named_parameters() if not p.requires_grad]
     seen["gradients"] = {name: [p.grad is not None for p in part.parameters()] for name, part in parts.items()}
     call(model.eval, may_return_none=True)
     seen["eval"], seen["logits"] = look("after `model.eval()`")
@@ -835,11 +843,13 @@ exercise(
                 look: `return self` at the end of `train`
                 when: not yours["train returns the model"]
             self.head(features) → features[:, :1] * torch.ones(1, self.head[1].out_features)
-            body.requires_grad_(False), head → body, head.requires_grad_(False)
+            self.train() → self.requires_grad_(False)
+                The head is frozen, but it is the part that should learn.
+                look: `requires_grad_(False)` belongs on the body
+                when: yours["frozen"]
             return self.head(features) → with torch.no_grad(): return self.head(features)
                 No gradient reaches the head, or a part of it, in a training step, so it can't learn.
-                look: `requires_grad_(False)`, `no_grad` and `detach` belong to the body alone; and does `forward` call
-                    the head?
+                look: `no_grad` and `detach` belong around the body alone, or nowhere; and does `forward` call the head?
                 when: not all(yours["gradients"]["head"])
             self.body.eval() → pass
             super().train(mode) → pass && self.body.eval() → super().train(mode)
@@ -1070,8 +1080,11 @@ exercise(
                     look: `len(gains) ** 0.5`
                 len(gains) ** 0.5 → len(gains) * 2
                     `n ** 1 / 2` is half of n: the power comes before the division. The root is `n ** 0.5`.
-                / len(gains) ** 0.5 → / len(gains) || * len(gains) ** 0.5
-                    Divide by √n, not by n, and don't multiply: the mean of n seeds is √n times as certain as one seed.
+                len(gains) ** 0.5 → len(gains)
+                    You divided by n: the mean of n seeds is √n times as certain, not n times.
+                    look: t · s / √n
+                / len(gains) → * len(gains)
+                    You multiplied by √n: divide by it. More seeds make the interval narrower.
                     look: t · s / √n
                 std() → var()
                 = t * gains.var() / len(gains)
@@ -1181,21 +1194,18 @@ def _report(
 ) -> Any:
     """What is wrong with a training: nothing, if the model is good enough."""
     seen = ask(images, labels, held_out, seed)
-    wrong = {key: seen[key] for key in ("instead", "bytes") if key in seen}
-    if seen["steps"] > STEPS:
-        wrong["steps"] = seen["steps"]
-    logits = seen.get("logits")
-    if not wrong and not (isinstance(logits, Tensor) and logits.shape == (len(right), 10) and not logits.is_complex()):
-        wrong["shape"] = tuple(logits.shape) if isinstance(logits, Tensor) else logits
-    if wrong:
-        return wrong
+    if "logits" not in seen or seen["steps"] > STEPS:
+        return {key: seen[key] for key in ("instead", "bytes", "steps") if key in seen}
+    logits = seen["logits"]
+    if not _real(logits) or logits.shape != (len(right), 10):
+        return {"shape": tuple(logits.shape) if isinstance(logits, Tensor) else logits}
     if not logits.isfinite().all():
         return {"nan": True}
     reached = (logits.argmax(1) == right.to(logits.device)).double().mean().item()
     if enough - 0.05 < reached < enough and seed == 0:  # it may have been bad luck
         return _report(ask, images, labels, held_out, right, enough, seed=1)
     if reached < enough:
-        return {"reached": reached, "steps": seen["steps"], "used": seen["used"], "its own": seen["its own"]}
+        return seen | {"reached": reached}
     row = logits.double()
     if (row >= 0).all() and torch.allclose(row.sum(1), torch.ones(len(row)).double(), atol=1e-3):
         return {"probabilities": True}
@@ -1262,7 +1272,6 @@ exercise(
                 Your function should return the trained model, and nothing else; it returned {yours[instead]}.
                 look: `return model`
                 when: "instead" in yours
-            return model → [batch for batch in budget]
             _network() → _linear() && for images, labels in budget: → list(budget)\n    for images, labels in budget:
                 The budget is used up: you went through it more than once, but it gives each batch once.
                 look: one loop over `budget`: no epochs, and no peeking at its images beforehand
@@ -1270,8 +1279,7 @@ exercise(
             _network() → _linear() && scheduler.step() → optimizer.step()
                 Your optimizer took {yours[steps]} steps, but there are 150 batches: take one step with each batch.
                 look: a loop inside the loop over the budget, or batches kept for a second round
-                when: yours["steps"] > STEPS and "reached" not in yours
-            = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
+                when: yours["steps"] > STEPS
             = _linear()[1:]
                 Your model doesn't accept bytes: whatever you do to the images first belongs inside the model.
                 look: `nn.Sequential(models.Normalize("cifar10"), …)`
@@ -1296,12 +1304,10 @@ exercise(
                 No optimizer ever took a step: {AFTER}
                 look: `optimizer.step()` for each batch
                 when: not yours["steps"]
-            _network() → _linear() && Adam(model → Adam(_linear()
             _network() → _linear() && return model → return _linear()
                 Your optimizer trains other weights than those of the model that you return: {AFTER}
                 look: create `optimizer = …(model.parameters())` after the model is complete
                 when: not yours["its own"]
-            _network() → _linear() && scheduler.step() → return model
             _network() → _linear() && loss.backward() → loss.backward()\n        if budget.used > 20: break
                 Your training uses only a part of the budget: {AFTER}
                 look: a `return` or `break` inside the loop, or `optimizer.step()` after it
@@ -1451,8 +1457,11 @@ exercise(
                 You took the mean over the classes: sum over them, then take the mean over the images.
             return - → return
                 The sign is wrong: a loss is minus the logarithm.
-            logits.log_softmax(1) → logits || logits.softmax(1)
-                The target multiplies log-probabilities: you left out the softmax or the logarithm.
+            logits.log_softmax(1) → logits
+                You left out the softmax: the target multiplies log-probabilities, not logits.
+                look: `logits.log_softmax(dim=1)`
+            logits.log_softmax(1) → logits.softmax(1)
+                You left out the logarithm: the target multiplies log-probabilities, not probabilities.
                 look: `logits.log_softmax(dim=1)`
             logits.log_softmax(1) → logits.softmax(1).log_softmax(1)
                 You apply softmax twice: `log_softmax` takes the logits themselves.
