@@ -842,11 +842,11 @@ exercise(
                 Your `train` does not return the model, as PyTorch's own does.
                 look: `return self` at the end of `train`
                 when: not yours["train returns the model"]
-            self.head(features) → features[:, :1] * torch.ones(1, self.head[1].out_features)
             self.train() → self.requires_grad_(False)
                 The head is frozen, but it is the part that should learn.
                 look: `requires_grad_(False)` belongs on the body
                 when: yours["frozen"]
+            self.head(features) → features[:, :1] * torch.ones(1, self.head[1].out_features)
             return self.head(features) → with torch.no_grad(): return self.head(features)
                 No gradient reaches the head, or a part of it, in a training step, so it can't learn.
                 look: `no_grad` and `detach` belong around the body alone, or nowhere; and does `forward` call the head?
