@@ -1,7 +1,5 @@
 """The exercises of chapter 01: a reader of handwritten digits from nothing but tensor operations."""
 
-import collections
-import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -74,7 +72,6 @@ exercise(
                 when: yours.dtype in (torch.float64, torch.float16, torch.bfloat16)
         """,
         also_right=[
-            lambda pixels: pixels.to(torch.float32).mul_(1 / 255),
             lambda pixels: torch.from_numpy(pixels.numpy().astype(np.float32) / 255),
             lambda pixels: pixels.float().div_(255).contiguous(memory_format=torch.channels_last).requires_grad_(),
             lambda pixels: (torch.arange(256) / 255)[pixels.long()],
@@ -212,21 +209,6 @@ def _over(axes: tuple[int, ...], correction: int = 1) -> Callable:
     return normalize
 
 
-def _along_the_width(images):
-    return (images - images.mean(CHANNELS)) / images.std(CHANNELS)
-
-
-def _first_three_channels(images):
-    images = images.clone()
-    for channel in range(3):
-        images[:, channel] = (images[:, channel] - images[:, channel].mean()) / images[:, channel].std()
-    return images
-
-
-def _three_by_view(images):
-    return (images - images.mean(CHANNELS).view(1, 3, 1, 1)) / images.std(CHANNELS).view(1, 3, 1, 1)
-
-
 def _with_none(images):
     mean, variance = images.mean(CHANNELS), images.var(CHANNELS, correction=0)
     return (images - mean[:, None, None]) / variance.sqrt()[:, None, None]
@@ -234,12 +216,6 @@ def _with_none(images):
 
 def _channel_by_channel(images):
     return torch.stack([(channel - channel.mean()) / channel.std() for channel in images.unbind(1)], dim=1)
-
-
-def _by_sums(images):
-    count = images[:, 0].numel()
-    centered = images - (torch.einsum("nchw->c", images) / count).view(1, -1, 1, 1)
-    return centered * (torch.einsum("nchw,nchw->c", centered, centered) / count).rsqrt().view(1, -1, 1, 1)
 
 
 def _mistaken_axes() -> Iterator[Mistake]:
@@ -280,7 +256,7 @@ exercise(
         mistakes=[
             *_mistaken_axes(),
             """
-            _along_the_width
+            = (images - images.mean(CHANNELS)) / images.std(CHANNELS)
                 Your mean and deviation have shape [{images.shape[1]}], and broadcasting lined them up with the last
                 axis, the width.
                 look: the shape of the mean: [C, 1, 1] meets the channels; `keepdim=True` or `[:, None, None]`
@@ -307,7 +283,7 @@ exercise(
             = (images - images.amin(CHANNELS, keepdim=True)) / (images.amax(CHANNELS, keepdim=True) -
                     images.amin(CHANNELS, keepdim=True))
                 Each channel of your result goes from 0 to 1: subtract the mean and divide by the standard deviation.
-            _first_three_channels, _three_by_view
+            = (images - images.mean(CHANNELS).view(1, 3, 1, 1)) / images.std(CHANNELS).view(1, 3, 1, 1)
                 With three channels your result is right. Here the images have {images.shape[1]}.
                 look: a 3 in your code: the number of channels is `images.shape[1]`
                 when: images.shape[1] != 3
@@ -318,7 +294,6 @@ exercise(
             _with_none,
             lambda images: F.batch_norm(images, None, None, training=True),
             _channel_by_channel,
-            _by_sums,
         ],
     ),
 )
@@ -378,20 +353,11 @@ def _points(new: Inputs) -> list[tuple]:
     return [(new.randn(few, narrow), new.randn(few, narrow)), (new.randn(4, 6), new.randn(1, 6)), (many, others)]
 
 
-def _with_lists(a, b):
-    return torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])
-
-
 def _loop_over_features(a, b):
     total = torch.zeros(len(a), len(b))
     for k in range(a.shape[1]):
         total += (a[:, k, None] - b[:, k]) ** 2
     return total.sqrt()
-
-
-def _by_repetition(a, b):
-    n, m = len(a), len(b)
-    return (a.repeat_interleave(m, 0) - b.repeat(n, 1)).pow(2).sum(1).sqrt().reshape(n, m)
 
 
 def _squares_by_products(a, b):
@@ -436,10 +402,9 @@ exercise(
                 You took the mean of the squares; the distance is the root of their sum.
             = (a[:, None] - b).sum(-1)
             = (a[:, None] - b).sum(-1).abs()
-                You summed the differences, where plus and minus cancel. Square them first.
             = (a[:, None] - b).sum(-1).sqrt()
             = (b - a[:, None]).sum(-1).sqrt()
-                You took the root of a sum of differences, which may be negative. Square the differences first.
+                You summed the differences, where plus and minus cancel. Square them first.
             = torch.cdist(a, a)
             = torch.cdist(b, b)
                 You compare the points of one argument with each other; every a should meet every b.
@@ -451,10 +416,7 @@ exercise(
             = a @ b.T
                 These are dot products: large where two points are alike. A distance is small there.
             = (a[:, None] - b).square().sqrt()
-            = (a[:, None] - b).abs()
-                You took the root of each square before you summed, which gives absolute values.
             = a[:, None] - b
-            = (a[:, None] - b).square()
                 You have one number for each pair and each feature, shape {yours.shape}: sum over the last axis.
                 when: yours.shape == (*expected.shape, a.shape[1])
             = (a[:, None] - b).square().sum().sqrt()
@@ -475,9 +437,7 @@ exercise(
         habits=[
             Habit(
                 "Your distances are right, but your code takes more steps the more points there are: there is a loop.",
-                _with_lists,
                 _loop_over_features,
-                lambda a, b: torch.stack([torch.stack([(p - q).norm() for q in b]) for p in a]),
                 lambda a, b: torch.stack([(p - b).norm(dim=1) for p in a]),
                 probe=probes.steps,
                 when=lambda few, one, many: many > few + 10,
@@ -488,10 +448,8 @@ exercise(
             lambda a, b: torch.linalg.vector_norm(a.unsqueeze(1) - b, dim=2),
             lambda a, b: _squares_by_products(a, b).clamp(min=0).sqrt(),
             torch.cdist,
-            lambda a, b: torch.from_numpy(np.linalg.norm(a.numpy()[:, None] - b.numpy(), axis=-1)),
             lambda a, b: torch.vmap(lambda point: (point - b).square().sum(1).sqrt())(a),
-            _by_repetition,
-            lambda a, b: torch.nn.functional.pairwise_distance(a[:, None], b, eps=0).double(),
+            lambda a, b: F.pairwise_distance(a[:, None], b, eps=0).double(),
         ],
     ),
 )
@@ -512,18 +470,6 @@ def _counts(labels, predicted, classes):
     return torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 
-def _counted_once(labels, predicted, classes):
-    matrix = torch.zeros(classes, classes, dtype=torch.int64)
-    matrix[labels, predicted] += 1
-    return matrix
-
-
-def _into_a_copy(labels, predicted, classes):
-    matrix = torch.zeros(classes, classes, dtype=torch.int64)
-    matrix[labels][:, predicted] += 1
-    return matrix
-
-
 def _no_minlength(labels, predicted, classes):
     return torch.bincount(labels * classes + predicted).reshape(classes, classes)
 
@@ -533,30 +479,11 @@ def _stopped_early(yours, expected, labels, predicted, classes):
     return says(yours, *(f"invalid for input of size {size}" for size in sizes))
 
 
-def _shares(axes: Any) -> Callable:
-    def shares(*given):
-        return _counts(*given) / _counts(*given).sum(axes, keepdim=True)
-
-    return shares
-
-
 def _image_by_image(labels, predicted, classes):
     matrix = torch.zeros(classes, classes, dtype=torch.int64)
     for i, j in zip(labels, predicted, strict=True):
         matrix[i, j] += 1
     return matrix
-
-
-def _with_lists_of_lists(labels, predicted, classes):
-    matrix = [[0] * classes for _ in range(classes)]
-    for i, j in zip(labels.tolist(), predicted.tolist(), strict=True):
-        matrix[i][j] += 1
-    return torch.tensor(matrix)
-
-
-def _with_a_counter(labels, predicted, classes):
-    counts = collections.Counter((int(i), int(j)) for i, j in zip(labels, predicted, strict=True))
-    return torch.tensor([[counts[i, j] for j in range(classes)] for i in range(classes)])
 
 
 def _by_accumulation(labels, predicted, classes):
@@ -578,11 +505,6 @@ def _by_numpy_add(labels, predicted, classes):
     return torch.from_numpy(matrix)
 
 
-def _by_unique_pairs(labels, predicted, classes):
-    pairs, counts = torch.stack([labels, predicted]).unique(dim=1, return_counts=True)
-    return torch.zeros(classes, classes, dtype=torch.int64).index_put_(tuple(pairs), counts)
-
-
 exercise(
     "confusion_matrix",
     title="Which digits get confused?",
@@ -600,7 +522,7 @@ exercise(
         solution=_counts,
         dtype=False,
         mistakes="""
-            _counted_once
+            lambda *given: _counts(*given).clamp(max=1)
             lambda *given: _counts(*given) > 0
                 Each cell was counted once, however many images fall into it.
                 look: with an index that occurs several times, `matrix[labels, predicted] += 1` adds 1 only once
@@ -611,10 +533,9 @@ exercise(
             lambda labels, predicted, _: _counts(labels, predicted, max(*labels.tolist(), *predicted.tolist()) + 1)
                 The last class is missing: no image here belongs to it, and the matrix has its row and column anyway.
                 look: `classes`: sizes and `minlength` come from there, not from the largest label that occurs
-            _into_a_copy
-                Your matrix is still full of zeros: you wrote into a copy.
-                look: `matrix[labels]` is a copy, so what you write into it is lost: put both indices in one pair of
-                    brackets
+            = torch.zeros(classes, classes, dtype=torch.int64)
+                Your matrix is still full of zeros: `matrix[labels]` is a copy, and what you write into it is lost.
+                look: put both indices in one pair of brackets
             lambda *given: _counts(*given).to(torch.uint8)
             lambda *given: _counts(*given).to(torch.int8)
                 Some of your counts wrapped around: {yours.dtype} is too small for them.
@@ -626,9 +547,10 @@ exercise(
                 You counted only the correct ones, the diagonal of the matrix.
             lambda *given: _counts(*given).fill_diagonal_(0)
                 You counted only the errors: the correct ones on the diagonal count, too.
-            *map(_shares, (0, 1, (0, 1)))
-            *(lambda *given, axis=axis: _shares(axis)(*given).nan_to_num() for axis in (0, 1))
+            lambda *given: _counts(*given) / _counts(*given).sum()
+            lambda *given: (_counts(*given) / _counts(*given).sum(1, keepdim=True)).nan_to_num()
                 These are shares; the exercise asks for counts.
+                when: yours.shape == expected.shape and yours.is_floating_point() and yours.nan_to_num().max() <= 1
             = torch.bincount(labels, minlength=classes)
             = torch.bincount(predicted, minlength=classes)
                 You counted labels and predictions separately; count the pairs of label and prediction.
@@ -653,8 +575,6 @@ exercise(
             Habit(
                 "Your counts are right, but your code takes more steps the more images there are: there is a loop.",
                 _image_by_image,
-                _with_lists_of_lists,
-                _with_a_counter,
                 probe=probes.steps,
                 when=lambda few, one, many: many > few + 700,  # a loop over classes or cells is another matter
                 look="`for`: index with all labels at once",
@@ -666,13 +586,7 @@ exercise(
                 F.one_hot(labels, classes).float().T @ F.one_hot(predicted, classes).float()
             ),
             _loop_over_cells,
-            lambda labels, predicted, classes: (
-                torch.zeros(classes**2, dtype=torch.int64)
-                .scatter_add_(0, labels * classes + predicted, torch.ones_like(labels))
-                .view(classes, classes)
-            ),
             _by_numpy_add,
-            _by_unique_pairs,
         ],
     ),
 )
@@ -689,65 +603,20 @@ def _images_to_cut(new: Inputs) -> list[tuple]:
     return [(few, size), (floats, 3), (many, size)]
 
 
-def _six_axes(images, size):
+def _cut(images, size):
     n, c, h, w = images.shape
-    return images.reshape(n, c, h // size, size, w // size, size)  # n, c, row, y, column, x
-
-
-def _joined(*order: int) -> Callable:
-    """Patches from the six axes in this order; 0, 2, 4, 1, 3, 5 is right."""
-
-    def cut(images, size):
-        n, c = images.shape[:2]
-        return _six_axes(images, size).permute(order).reshape(n, -1, c, size, size)
-
-    return cut
-
-
-_right_patches = _joined(0, 2, 4, 1, 3, 5)
-
-
-def _height_and_width_swapped(images, size):
-    n, c, w, h = images.shape
-    split = images.reshape(n, c, h // size, size, w // size, size)
+    split = images.reshape(n, c, h // size, size, w // size, size)  # n, c, row, y, column, x
     return split.permute(0, 2, 4, 1, 3, 5).reshape(n, -1, c, size, size)
-
-
-def _three_colors(images, size):
-    n, _, h, w = images.shape
-    split = images.reshape(n, 3, h // size, size, w // size, size)
-    return split.permute(0, 2, 4, 1, 3, 5).reshape(n, -1, 3, size, size)
-
-
-def _square(images, size):
-    n, c, h, _ = images.shape
-    return images.reshape(n, c, h // size, size, h // size, size).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
-
-
-def _view_after_permute(images, size):
-    n, c = images.shape[:2]
-    return _six_axes(images, size).permute(0, 2, 4, 1, 3, 5).view(n, -1, c, size, size)
 
 
 def _by_functional_unfold(images, size):
     return F.unfold(images, size, stride=size).transpose(1, 2).unflatten(2, (-1, size, size))
 
 
-def _strip_by_strip(images, size):
-    strips = [strip.split(size, dim=3) for strip in images.split(size, dim=2)]
-    return torch.stack([patch for strip in strips for patch in strip], dim=1)
-
-
 def _with_loops(images, size):
     h, w = images.shape[2:]
     corners = [(y, x) for y in range(0, h, size) for x in range(0, w, size)]
     return torch.stack([images[:, :, y : y + size, x : x + size] for y, x in corners], dim=1)
-
-
-def _by_index(images, size):
-    h, w = images.shape[2:]
-    down, right = torch.arange(h).view(-1, 1, size, 1), torch.arange(w).view(1, -1, 1, size)
-    return images[:, :, down, right].flatten(2, 3).transpose(1, 2)
 
 
 exercise(
@@ -765,57 +634,54 @@ exercise(
     ),
     spec=Spec(
         draw=_images_to_cut,
-        solution=_right_patches,
+        solution=_cut,
         look="the first patch of an image is `image[:, :size, :size]`, the next one lies to its right",
         mistakes="""
-            = images.reshape(_right_patches(images, size).shape)
+            = images.reshape(_cut(images, size).shape)
                 The shape is right, but the pixels are cut as they lie in memory: each of your patches is made of whole
                 rows.
                 look: `reshape` alone cannot reorder: split the axes, `permute`, then join
-            _joined(0, 4, 2, 1, 3, 5)
+            0, 2, 4, 1, 3, 5 → 0, 4, 2, 1, 3, 5
                 Your patches run down the columns; they should come in reading order, row by row.
                 look: the order of `row` and `column` in `permute`
-            _joined(0, 2, 4, 1, 5, 3)
-            _joined(0, 4, 2, 1, 5, 3)
+            0, 2, 4, 1, 3, 5 → 0, 2, 4, 1, 5, 3 || 0, 4, 2, 1, 5, 3
                 Each patch is transposed: its rows and columns are swapped.
                 look: the last two numbers of `permute`
-            = _right_patches(images, size).permute(0, 1, 3, 4, 2)
+            = _cut(images, size).permute(0, 1, 3, 4, 2)
                 The channels come last; they should come before the rows and columns of a patch.
-            = _right_patches(images, size).transpose(1, 2)
+            = _cut(images, size).transpose(1, 2)
                 The channels come before the patches: the order is image, patch, channel, row, column.
                 look: where `c` is in `permute`
-            = _six_axes(images, size).permute(0, 2, 4, 1, 3, 5)
+            .reshape(n, -1, c, size, size) →
                 Every pixel is in place, but rows and columns of patches are still two axes: join them.
                 look: a `reshape` or `flatten` after the `permute`
-            = _right_patches(images, size).flatten(0, 1)
+            = _cut(images, size).flatten(0, 1)
                 Images and patches share one axis: the result has five axes, and image and patch come first.
-            *(_joined(*order) for order in ((0, 2, 4, 3, 5, 1), (0, 2, 4, 3, 1, 5), (0, 2, 1, 4, 3, 5)))
-            _joined(0, 1, 2, 4, 3, 5)
+            0, 2, 4, 1, 3, 5 → 0, 2, 4, 3, 5, 1 || 0, 2, 4, 3, 1, 5 || 0, 2, 1, 4, 3, 5 || 0, 1, 2, 4, 3, 5
                 The colors are mixed up: a reshape has treated channels as rows.
                 look: where `c` is in `permute`
-            = _right_patches(images, size).flatten(2)
-            = _right_patches(images, size).flatten(3)
+            = _cut(images, size).flatten(2)
+            = _cut(images, size).flatten(3)
                 The pixels are right, but each patch is flat: give it back its shape (C, size, size).
-            _height_and_width_swapped
+            n, c, h, w = → n, c, w, h =
                 Height and width are swapped: `images` has the shape [N, C, H, W].
-            = _right_patches(images, size).float()
-            = _by_functional_unfold(images.float(), size)
-            = _right_patches(images, size).to(torch.uint8)
+            = _cut(images, size).float()
+            = _cut(images, size).to(torch.uint8)
                 Your patches have a different dtype from the images. Cutting computes nothing: keep {images.dtype}.
                 when: yours.shape == expected.shape and yours.dtype != expected.dtype
             _by_functional_unfold
                 These images are uint8, and something in your code only works with floats.
                 look: `unfold` in torch.nn.functional needs floats; the tensor method `.unfold` takes any dtype
                 when: says(yours, "not implemented for 'Byte'")
-            _view_after_permute
+            .reshape(n, -1, c → .view(n, -1, c
                 After `permute` the axes that you join are no longer neighbors in memory, so `view` cannot join them.
                 look: `reshape`, which copies where it has to
                 when: says(yours, "Use .reshape")
-            _three_colors
+            reshape(n, c, → reshape(n, 3, && reshape(n, -1, c → reshape(n, -1, 3
                 With three channels your result is right. Here the images have {images.shape[1]}.
                 look: a 3 in your code: the number of channels is `images.shape[1]`
                 when: images.shape[1] != 3
-            _square
+            w // size → h // size
                 These images are {images.shape[2]} × {images.shape[3]} pixels: you took height and width for equal.
                 look: one number of patches for the rows, another one for the columns
                 when: says(yours, "invalid for input of size") and images.shape[2] != images.shape[3]
@@ -823,7 +689,6 @@ exercise(
         habits=[
             Habit(
                 "Your patches are right, but your code takes more steps the more patches there are: there is a loop.",
-                _strip_by_strip,
                 _with_loops,
                 probe=probes.steps,
                 when=lambda few, one, many: many > few + 5,
@@ -834,11 +699,6 @@ exercise(
             lambda images, size: (
                 images.unfold(2, size, size).unfold(3, size, size).permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
             ),
-            lambda images, size: torch.einsum("ncyaxb->nyxcab", _six_axes(images, size)).flatten(1, 2),
-            _by_index,
-            lambda images, size: torch.from_numpy(
-                _six_axes(images, size).numpy().transpose(0, 2, 4, 1, 3, 5).copy()
-            ).flatten(1, 2),
             lambda images, size: (
                 images.unflatten(3, (-1, size)).unflatten(2, (-1, size)).movedim((2, 4), (1, 2)).flatten(1, 2)
             ),
