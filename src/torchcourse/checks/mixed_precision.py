@@ -21,15 +21,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchcourse.checks.engine import (
-    AnswerRaised,
-    Incorrect,
-    Inputs,
-    _equal,
-    call,
-    chapter,
-    is_students,
-)
+from torchcourse.checks.engine import AnswerRaised, Incorrect, Inputs, _equal, call, chapter, is_students
 from torchcourse.checks.probes import SLOW_START, plain_number, weights
 from torchcourse.checks.show import show
 from torchcourse.checks.spec import Asking, Mistake, Raised, Spec, changed, says  # noqa: F401 - for the tables
@@ -88,15 +80,7 @@ def _line_of_the_answer() -> str:
 # Answers that the lab lends to students who have not solved the exercise yet
 
 
-def borrowed_step(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler,
-    dtype: torch.dtype,
-    max_norm: float,
-) -> float:
+def borrowed_step(model, images, labels, optimizer, scaler, dtype, max_norm):
     """What `scaled_step` asks for."""
     with torch.autocast(images.device.type, dtype=dtype):
         loss = F.cross_entropy(model(images), labels)
@@ -133,9 +117,10 @@ def borrowed_choice(table: Table, memory: float) -> torch.dtype:
 def _values(new: Inputs) -> list[tuple]:
     cases = []
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        eps, between = torch.finfo(dtype).eps, 0.0
-        while not 0.1 < abs(_rounding(between, dtype)) < 0.4:  # neither a number of the format nor halfway between two
+        eps, between, off = torch.finfo(dtype).eps, 0.0, 0.0
+        while not 0.1 < off < 0.4:  # of the gap: neither a number of the format nor halfway between two
             between = (1.1 + 0.35 * new.rand(1).item()) * 2.0 ** new.size(2, 9)
+            off = abs(_stored(between, dtype).item() - between) / _spacing(between, dtype)
         power = 2.0 ** new.size(2, 6)
         almost = power * (1 - eps / 8)  # rounds up to the power of two
         below = power * (1 - eps / 2)  # the last number of the format before it
@@ -144,80 +129,24 @@ def _values(new: Inputs) -> list[tuple]:
     return cases
 
 
-def _neighbor(x: Tensor, towards: float) -> Tensor:
-    return torch.nextafter(x, torch.tensor(towards, dtype=x.dtype)).double()
+def _stored(value, dtype):
+    """The absolute value, as the format rounds it."""
+    return torch.tensor(abs(value), dtype=dtype)
 
 
-def _rounding(value: float, dtype: torch.dtype) -> float:
-    """By how much a number is rounded, as a share of the gap."""
+def _to_neighbor(value, dtype, towards):
+    """The distance between the rounded value and its neighbor in this direction."""
     x = torch.tensor(value, dtype=dtype)
-    return (x.double().item() - value) / (_neighbor(x, math.inf) - x.double()).item()
+    return abs(torch.nextafter(x, torch.tensor(towards, dtype=dtype)).double() - x).item()
 
 
 def _spacing(value, dtype):
-    x = torch.tensor(abs(value), dtype=dtype)
-    return (_neighbor(x, math.inf) - x).item()
-
-
-def _by_exponent(value, dtype):
-    x = torch.tensor(value, dtype=dtype).item()
-    return 2.0 ** (math.frexp(x)[1] - 1) * torch.finfo(dtype).eps
-
-
-def _by_logarithm(value, dtype):
-    x = torch.tensor(value).to(dtype).double().abs()
-    return torch.finfo(dtype).eps * 2 ** x.log2().floor()  # a tensor with one number
-
-
-def _by_bits(value, dtype):
-    whole = torch.int32 if dtype == torch.float32 else torch.int16
-    x = torch.tensor([abs(value)], dtype=dtype)
-    return float((x.view(whole) + 1).view(dtype) - x)
+    return _to_neighbor(abs(value), dtype, math.inf)
 
 
 def _farther_with_sign(value, dtype):
     x = torch.tensor(value, dtype=dtype)
     return abs(torch.nextafter(x, x * 2) - x)
-
-
-def _by_numpy(value, dtype):
-    if dtype == torch.bfloat16:
-        return _by_bits(value, dtype)
-    return np.spacing(torch.tensor(value, dtype=dtype).abs().numpy())
-
-
-def _with_exponent(round_: Callable, rounded: bool = True) -> Callable:
-    """eps times a power of two, whose exponent comes from the logarithm."""
-
-    def wrong(value, dtype):
-        x = torch.tensor(abs(value), dtype=dtype).item() if rounded else abs(value)
-        return 2.0 ** round_(math.log2(x)) * torch.finfo(dtype).eps
-
-    return wrong
-
-
-def _to_neighbor(direction: Callable, of: Callable = lambda x, value: x.double()) -> Callable:
-    """The distance to the neighbor in a direction, which depends on the value."""
-    return lambda value, dtype: (
-        x := torch.tensor(value, dtype=dtype),
-        abs(_neighbor(x, direction(value)) - of(x, value)).item(),
-    )[1]
-
-
-def _farther(value: float) -> float:
-    return math.copysign(math.inf, value)
-
-
-def _logarithm_in_dtype(value, dtype):
-    return (torch.finfo(dtype).eps * 2 ** torch.tensor(abs(value), dtype=dtype).log2().floor()).item()
-
-
-def _added(amount: Callable) -> Callable:
-    def wrong(value, dtype):
-        x = torch.tensor(abs(value), dtype=dtype)
-        return ((x + amount(dtype)) - x).item()
-
-    return wrong
 
 
 exercise(
@@ -242,48 +171,43 @@ exercise(
         atol=0,
         by_case=True,
         look="the distance between the rounded value and its neighbor farther from zero",
-        mistakes=[
-            """
+        mistakes="""
             = math.copysign(_spacing(value, dtype), value)
             = -_spacing(value, dtype)
                 Your distance is negative. A distance has no sign, even between negative numbers.
                 look: `abs`
                 when: math.isclose(-yours, expected, rel_tol=1e-6)
-            _logarithm_in_dtype
+            = torch.finfo(dtype).eps * 2 ** _stored(value, dtype).log2().floor().item()
                 You take the logarithm in {dtype}, where it is rounded: just below a power of two, your gap is twice too
                 wide.
                 look: `math.log2`, `.double()`, or no logarithm at all
             = torch.finfo(dtype).eps
                 You return `torch.finfo(dtype).eps`, the gap between 1 and the next number. The gap doubles with each
                 power of two.
-                look: how wide is the gap after 2?
             = _spacing(value, dtype) / 2
             = torch.finfo(dtype).eps / 2
                 You return the largest rounding error, half a gap.
             = torch.finfo(dtype).eps * abs(value)
-            = torch.finfo(dtype).eps * torch.tensor(abs(value), dtype=dtype).item()
+            = torch.finfo(dtype).eps * _stored(value, dtype).item()
                 You multiplied eps by the value. The gap stays the same from one power of two to the next, and doubles
                 there.
                 look: `2 ** floor(log2(…))`, or `torch.nextafter`
             = torch.finfo(dtype).resolution
                 `resolution` is eps as a power of ten, for printing. It is not a gap.
-            _with_exponent(math.floor, rounded=False)
-                The format does not have every value: {value!r} is rounded when it is stored. Round it first, then ask
-                for its neighbor.
+            = torch.finfo(dtype).eps * 2 ** math.floor(math.log2(abs(value)))
+            = _spacing(value, dtype) + _stored(value, dtype).item() - abs(value)
+            = abs(_to_neighbor(value, dtype, math.inf) + torch.tensor(value, dtype=dtype).item() - value)
+                The format does not have every value: {value!r} is rounded when it is stored. Round it first, and
+                measure from there.
                 look: `torch.tensor(value, dtype=dtype)` before everything else
-            _to_neighbor(lambda value: 0.0)
+            = _to_neighbor(value, dtype, 0.0)
                 Your neighbor is on the side of zero. At a power of two, the gap on that side is half as wide.
                 look: the direction of the neighbor
-            _to_neighbor(lambda value: math.inf)
-                Your neighbor is always the next larger number. For a negative number, farther from zero is down.
+            = _to_neighbor(value, dtype, math.inf)
+            = _to_neighbor(value, dtype, -math.inf)
+                Your neighbor is always on the same side. Farther from zero is up for positive numbers, and down for
+                negative ones.
                 look: the direction of the neighbor
-            _to_neighbor(lambda value: -math.inf)
-                Your neighbor is always the next smaller number. For a positive number, farther from zero is up.
-                look: the direction of the neighbor
-            = (x := torch.tensor(abs(value), dtype=dtype), (x * (1 + torch.finfo(dtype).eps) - x).item())[1]
-                You multiply by 1 + eps and look how far the number moves. In the upper half between two powers of two,
-                it moves by two gaps.
-                look: `torch.nextafter` finds the neighbor without guessing
             = max(_spacing(value, dtype), torch.finfo(dtype).eps)
                 Your gap is never smaller than eps. Below 1, the gap halves with each power of two.
                 look: the exponent, which is negative there
@@ -295,65 +219,48 @@ exercise(
                 You return by how much {value:.8g} is rounded. The gap is the distance between two numbers of the
                 format.
                 look: `torch.nextafter`
-            _with_exponent(math.ceil)
-            _with_exponent(math.ceil, rounded=False)
-            _with_exponent(round)
-            _with_exponent(lambda x: math.floor(x) + 1)
-            _with_exponent(lambda x: math.floor(x) + 1, rounded=False)
-            _with_exponent(int)
-            _with_exponent(int, rounded=False)
-                Your gap is twice too wide for some numbers: the exponent is rounded up.
-                look: the exponent of the power of two at or below the number: `floor`, which also rounds negative
-                    logarithms down
-            _to_neighbor(_farther, of=lambda x, value: value)
-            _to_neighbor(lambda value: math.inf, of=lambda x, value: value)
-                You measured from the value itself, which {dtype} does not have: both ends of the distance are numbers
-                of the format.
+            *(lambda value, dtype, one=one: _spacing(value, one) for one in (torch.float64, torch.float32, *HALF))
+                You return the gap of the same format, whatever dtype comes in.
                 look: `torch.tensor(value, dtype=dtype)`
-            """,
-            *(
-                Mistake(
-                    f"You return the gap of {name}, whatever dtype comes in.",
-                    lambda value, dtype, name=name: _spacing(value, getattr(torch, name)),
-                    look="`torch.tensor(value, dtype=dtype)`",
-                )
-                for name in ("float64", "float32", "float16", "bfloat16")
-            ),
-            """
             = torch.finfo(dtype).tiny
             = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
                 You return the smallest number above zero, not the gap at this value.
                 look: `torch.nextafter`
-            = _neighbor(torch.tensor(value, dtype=dtype), _farther(value)).item()
-            = _neighbor(torch.tensor(abs(value), dtype=dtype), math.inf).item()
-            = torch.tensor(value, dtype=dtype).item() + _spacing(value, dtype)
-                You return the neighbor itself, not the distance to it.
-            = _to_neighbor(_farther)(value, dtype) + _to_neighbor(lambda value: 0.0)(value, dtype)
+            = _spacing(value, dtype) + _to_neighbor(value, dtype, 0.0)
                 You return the distance between the two neighbors of the number: only the one farther from zero counts.
             = _spacing(value, dtype) / abs(value)
-            = _spacing(value, dtype) / torch.tensor(abs(value), dtype=dtype).item()
+            = _spacing(value, dtype) / _stored(value, dtype).item()
                 You return the gap as a share of the value. Return the gap itself.
-            _to_neighbor(lambda value: value, of=lambda x, value: _neighbor(x, value))
-            _added(lambda dtype: 1e-30)
+            = float(_stored(value, dtype) * (1 + torch.finfo(dtype).eps) - _stored(value, dtype))
+            = float(_stored(value, dtype) + torch.finfo(dtype).eps - _stored(value, dtype))
+                You change the number a little and look how far it moves. Where the gap is wider than the change, it
+                does not move, and where it is narrower, it moves by several gaps.
+                look: `torch.nextafter` finds the neighbor without guessing
+            = _stored(value, dtype) + 1e-30 - _stored(value, dtype)
                 Your distance is zero: either what you added was rounded away, or the neighbor is the number itself.
                 look: `torch.nextafter` finds the neighbor without guessing
                 when: yours == 0
-            _added(lambda dtype: torch.finfo(dtype).eps)
-            _added(lambda dtype: torch.finfo(dtype).tiny)
-                You add a small number and check how far the sum moved. Where the gap is wider, what you add is rounded
-                away.
-                look: `torch.nextafter` finds the neighbor without guessing
+            = torch.tensor(value, dtype=dtype).item() + _spacing(value, dtype)
+                You return a number of the format, or its neighbor, instead of the distance between the two.
+                when: math.isclose(abs(yours), abs(value), rel_tol=0.01)
+            *(lambda value, dtype, up=up: torch.finfo(dtype).eps * 2.0 ** up(math.log2(_stored(value, dtype)))
+                    for up in (math.ceil, int, round, lambda x: math.floor(x) + 1))
+            *(lambda value, dtype, up=up: torch.finfo(dtype).eps * 2.0 ** up(math.log2(abs(value)))
+                    for up in (math.ceil, int, lambda x: math.floor(x) + 1))
+                Your gap is twice too wide for some numbers: the exponent is rounded up.
+                look: the exponent of the power of two at or below the number: `floor`, which also rounds negative
+                    logarithms down
             = torch.finfo(dtype).eps * 2 ** torch.tensor(value, dtype=dtype).double().log2().floor()
-                You take the logarithm of a negative number: for {value:.8g} your result is nan.
-                look: `abs`
-                when: math.isnan(yours)
             = torch.finfo(dtype).eps * 2 ** math.floor(math.log2(torch.tensor(value, dtype=dtype).item()))
                 You take the logarithm of a negative number, {value:.8g}.
                 look: `abs`
-                when: says(yours, "math domain error", "expected a positive input")
-            """,
+                when: says(yours, "math domain error", "expected a positive input") or math.isnan(yours)
+        """,
+        also_right=[
+            lambda value, dtype: torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(_stored(value, dtype))),
+            lambda value, dtype: np.float32(_spacing(value, dtype)),
+            _farther_with_sign,
         ],
-        also_right=[_by_exponent, _by_logarithm, _by_bits, _farther_with_sign, _by_numpy],
     ),
 )
 
@@ -487,11 +394,6 @@ def _cleared_late(order: list[str]) -> bool:
     return "zero_grad" in order[_first(order, *BACKWARDS) : _first(order, "scaler.step", "optimizer.step")]
 
 
-def _features(new: Inputs) -> list[tuple]:
-    """Three of them: within one percent, two wrong losses may be equal by chance."""
-    return [_network_and_images(new) for _ in range(3)]
-
-
 def _network_and_images(new: Inputs) -> tuple:
     pixels, width, classes, count = new.size(6, 12), new.size(10, 16), new.size(4, 8), new.size(9, 14)
     encoder = nn.Sequential(nn.Flatten(), linear(new, pixels, width, size=700.0))
@@ -552,23 +454,8 @@ def _measure_loss(ask: Asking, *inputs: Any) -> dict[str, Any]:
 
 
 AUTOCAST_16 = "torch.autocast(images.device.type, dtype=torch.float16)"
-NO_AUTOCAST = (AUTOCAST_16, "torch.enable_grad()")
-_loss_in_float32 = changed(_safe_loss, NO_AUTOCAST)
-ENCODE, POWER = "features = encoder(images)", "power = features.float().square().mean(dim=1, keepdim=True)"
-HEAD, LOGITS = "logits = head(features / power.sqrt())", "    logits = logits.float()\n"
-
-
-def _loss_but(*places: tuple[str, str]) -> Callable:
-    return changed(_safe_loss, *places)
-
-
-def _with_power(*expressions: str) -> list[Callable]:
-    return [_loss_but((POWER, f"power = ({each}).mean(dim=1, keepdim=True)")) for each in expressions]
-
-
-def _off(expression: str) -> str:
-    """The power, with autocast off."""
-    return f"with torch.autocast('cpu', enabled=False):\n            power = {expression}.mean(1, keepdim=True)"
+_loss_in_float32 = changed(_safe_loss, (AUTOCAST_16, "torch.enable_grad()"))
+POWER = "power = features.float().square().mean(dim=1, keepdim=True)"
 
 
 exercise(
@@ -587,7 +474,8 @@ exercise(
         "In the line of `power`, write `features.float()` where `features` stood; leave all other lines alone.",
     ),
     spec=Spec(
-        draw=_features,
+        # Within one percent, two wrong losses may be equal by chance in one case.
+        draw=lambda new: [_network_and_images(new) for _ in range(3)],
         measure=_measure_loss,
         solution=_safe_loss,
         by_case=True,
@@ -607,7 +495,6 @@ exercise(
                 look: `model.half()` or `model.to(…)`: autocast replaces it
                 when: yours["The dtype of the weights"] != "float32"
             labels) + → labels).item() + && .square().mean() → .square().mean().item()
-            F.cross → logits.sum(1) + F.cross
                 Your loss should be one number in a tensor; you return {yours[What you return]}.
                 when: yours["What you return"] != expected["What you return"]
             dtype=torch.float16 → dtype=torch.bfloat16
@@ -623,10 +510,7 @@ exercise(
                 look: compute squares in float32, which has room for large and small ones{yours[line]}
                 when: yours["What overflows"] == "div" and yours["in"] != "float32"
             power = features.float().square().mean(dim=1, keepdim=True)
-                    → power = (features * features).mean(dim=1, keepdim=True)
-                    || power = (features.square()).mean(dim=1, keepdim=True)
-                    || power = ((features * features).float()).mean(dim=1, keepdim=True)
-                    || power = (features * features).mean(dim=1, keepdim=True, dtype=torch.float32)
+                    → power = ((features * features).float()).mean(dim=1, keepdim=True)
                     || with torch.autocast('cpu', enabled=False):\n            power = (features * features).mean(1,
                     keepdim=True)
                 An operation overflows: `{yours[What overflows]}` in {yours[in]} turns finite numbers into inf. A cast
@@ -639,9 +523,6 @@ exercise(
                 look: `with {AUTOCAST_16}` around the forward pass
                 when: yours["The dtype of the layers"] == "float32"
             features = encoder(images) → with torch.autocast('cpu', enabled=False): features = encoder(images)
-            logits = head(features / power.sqrt())
-                    → with torch.autocast('cpu', enabled=False): logits = head(features / power.sqrt())
-                    && features = encoder(images) → features = encoder(images).float()
                 Some layers compute in float32: too much is outside autocast, or under `enabled=False`.
                 look: what is between switching autocast off and on again
                 when: yours["The dtype of the layers"] == "float16, float32"
@@ -655,29 +536,22 @@ exercise(
                 look: `no_grad`, `detach`, `.item()`
                 when: not yours["The loss has a graph"]
             logits = logits.float() → pass
-                Your loss is in half precision: you compute the cross-entropy outside autocast.
-                look: the loss belongs inside the `with` block, where autocast computes it in float32
-                when: yours["The dtype of the loss"] == "float16"
             logits.float() → logits.double()
-                Your loss is float64, and should be float32.
-                look: `.float()` instead of `.double()`
-                when: yours["The dtype of the loss"] == "float64"
+                Your loss is {yours[The dtype of the loss]}, and should be float32.
+                look: `.float()` before the loss; or compute it inside the `with` block, in float32 by itself
+                when: yours["The dtype of the loss"] != "float32"
             + 0.01 * logits.logsumexp(dim=1).square().mean() →
                 The penalty is missing in your loss.
                 look: the last two lines of `unsafe_loss`
             0.01 *  →
                 You add the penalty in full. `unsafe_loss` adds a hundredth of it.
-            power = features.float().square().mean(dim=1, keepdim=True)
-                    → power = features.float().square().mean(dim=0, keepdim=True)
+            square().mean(dim=1 → square().mean(dim=0
                 You take the mean over the images. Each image has its own root mean square, over its features.
                 look: `dim=1`
-            power = features.float().square().mean(dim=1, keepdim=True)
-                    → power = features.float().square().sum(dim=1, keepdim=True)
-                You divide by the sum of the squares, or by its root. The root *mean* square needs the mean.
-                look: `.mean(dim=1, keepdim=True)`; the norm is larger by the root of the number of features
-            logits = head(features / power.sqrt()) → logits = head(features / power)
-                You divide by the mean of the squares. The root is missing.
-                look: `power.sqrt()`
+            square().mean(dim=1 → square().sum(dim=1
+                You divide by the root of a sum. The root *mean* square needs the mean over the features.
+            power.sqrt() → power
+                You divide by the mean of the squares. The root is missing: `power.sqrt()`.
             features = encoder(images) → features = encoder(images).clamp(-250, 250)
             power = features.float().square().mean(dim=1, keepdim=True)
                     → power = features.float().square().mean(dim=1, keepdim=True).clamp(max=65504)
@@ -695,14 +569,14 @@ exercise(
                 when: not yours["The gradient is that of float32"]
         """,
         also_right=[
-            *_with_power("features.float() * features.float()", "features.double().square().float()"),
-            _loss_but((POWER, _off("features.float().square()"))),
-            _loss_but((ENCODE, f"{ENCODE}.float()"), (POWER, POWER.replace(".float()", ""))),
-            _loss_but(
+            changed(_safe_loss, (POWER, f"with torch.autocast('cpu', enabled=False): {POWER}")),
+            changed(_safe_loss, ("features.float()", "features"), ("encoder(images)", "encoder(images).float()")),
+            changed(
+                _safe_loss,
                 (POWER, "power = torch.linalg.vector_norm(features, dim=1, keepdim=True, dtype=torch.float32) ** 2"),
-                (HEAD, "logits = head(features / (power / features.shape[1]).sqrt())"),
+                ("power.sqrt()", "(power / features.shape[1]).sqrt()"),
             ),
-            _loss_but((LOGITS, ""), ("    return", "        return")),
+            changed(_safe_loss, ("    logits = logits.float()\n", ""), ("    return", "        return")),
         ],
     ),
 )
@@ -744,8 +618,7 @@ def _watched_steps(
         layers += calls.layers
         in_weights += [*calls.weights, *(p.dtype for p in model.parameters())]
         scaled += calls.scaled
-        none = torch.full((1 if not in_weights else sum(p.numel() for p in model.parameters()),), math.nan)
-        used.append(calls.gradients[-1] * lr if calls.gradients else none)
+        used.append(calls.gradients[-1] * lr if calls.gradients else torch.full_like(weights(model), math.nan).float())
         scales.append(scaler.get_scale())
         number = plain_number(loss)
         losses.append(math.nan if number is None else number)
@@ -765,28 +638,8 @@ def _watched_steps(
     }
 
 
-def _measure_steps(
-    ask: Asking, model: nn.Module, batches: list, dtype: torch.dtype, max_norm: float, rate: float
-) -> dict:
-    return ask.observe(_watched_steps, model, batches, dtype, max_norm, rate)
-
-
-def _step_but(*places: tuple[str, str]) -> Callable:
-    return changed(borrowed_step, *places)
-
-
-BACKWARD, UNSCALE = "scaler.scale(loss).backward()", "scaler.unscale_(optimizer)"
-CLIP, STEP, UPDATE = (
-    "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
-    "scaler.step(optimizer)",
-    "scaler.update()",
-)
-ZERO, RETURN, AUTOCAST = (
-    "optimizer.zero_grad()",
-    "return loss.item()",
-    "torch.autocast(images.device.type, dtype=dtype)",
-)
-FORWARD = "loss = F.cross_entropy(model(images), labels)"
+def _measure_steps(ask: Asking, model: nn.Module, batches: list, dtype: torch.dtype, max_norm: float, lr: float) -> Row:
+    return ask.observe(_watched_steps, model, batches, dtype, max_norm, lr)
 
 
 def _other_length(yours: Tensor, expected: Tensor) -> bool:
@@ -810,45 +663,6 @@ def _step_by_hand(model, images, labels, optimizer, scaler, dtype, max_norm):
     return float(loss.detach())
 
 
-def _backward_inside(model, images, labels, optimizer, scaler, dtype, max_norm):
-    optimizer.zero_grad(set_to_none=False)
-    with torch.autocast(images.device.type, dtype=dtype):  # not needed for the backward pass, and harmless
-        loss = F.cross_entropy(model(images), labels)
-        scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
-    return loss.detach().cpu().item()
-
-
-def _plain_without_scaler(model, images, labels, optimizer, scaler, dtype, max_norm):
-    if scaler.is_enabled():
-        return borrowed_step(model, images, labels, optimizer, scaler, dtype, max_norm)
-    optimizer.zero_grad()
-    with torch.autocast(images.device.type, dtype=dtype):
-        loss = F.cross_entropy(model(images), labels)
-    loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-    optimizer.step()
-    return loss.item()
-
-
-def _gradients_asked_for(model, images, labels, optimizer, scaler, dtype, max_norm):
-    with torch.autocast(images.device.type, dtype=dtype):
-        loss = F.cross_entropy(model(images), labels)
-    parameters = list(model.parameters())
-    for p, gradient in zip(parameters, torch.autograd.grad(scaler.scale(loss), parameters), strict=True):
-        p.grad = gradient
-    scaler.unscale_(optimizer)
-    nn.utils.clip_grad_norm_(parameters, max_norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss.item()
-
-
-SEEN = "What happened: {yours[happened]}."
 exercise(
     "scaled_step",
     seconds=SLOW_START,
@@ -897,23 +711,16 @@ exercise(
                 look: `dtype=dtype` of `torch.autocast`
                 when: yours["The dtype of the layers"] != expected["The dtype of the layers"]
             scaler.unscale_(optimizer) → scaler.unscale_(optimizer); scaler.unscale_(optimizer)
-                The scaler divides the gradients twice: you call `unscale_` more than once in a step.
-                look: one `scaler.unscale_(optimizer)` for each step
-                when: says(yours, "unscale_() has already been called") and _order(yours).count("unscale_") > 1
             scaler.step(optimizer) → scaler.step(optimizer); scaler.step(optimizer)
-                You call `scaler.step` more than once for one batch.
-                when: _order(yours).count("scaler.step") > 1
-            _step_but((f"    {UNSCALE}\n    {CLIP}\n", ""), (STEP, f"{STEP}; {UNSCALE}; {CLIP}"))
+            scaler.update() → scaler.update(); scaler.update()
+                For one batch, you call `unscale_`, `step` or `update` of the scaler more than once.
+                when: any(_order(yours).count(name) > 1 for name in ("unscale_", "scaler.step", "update"))
+            scaler.unscale_(optimizer) → pass && scaler.update() → scaler.unscale_(optimizer)
                 You unscale after the step: clipping there changes gradients that the step has already used.
                 look: `unscale_` and the clipping come before `scaler.step`
                 when: says(yours, "called after step()") and "scaler.step" in _order(yours)
             optimizer.zero_grad() → pass
                     && scaler.scale(loss).backward() → scaler.scale(loss).backward()\n    optimizer.zero_grad()
-            optimizer.zero_grad() → pass
-                    && scaler.unscale_(optimizer) → scaler.unscale_(optimizer)\n    optimizer.zero_grad()
-            optimizer.zero_grad() → pass
-                    && nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-                    → nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n    optimizer.zero_grad()
                 You clear the gradients between backward and step: nothing is left for the step to use.
                 look: `optimizer.zero_grad()` before the backward pass, or after the step
                 when: _cleared_late(_order(yours))
@@ -926,7 +733,6 @@ exercise(
                 look: `optimizer.zero_grad()` before each backward pass
                 when: ADDED in _order(yours)
             scaler.step(optimizer) → optimizer.step() || scaler.step(optimizer); optimizer.step()
-            scaler.unscale_(optimizer) → pass && scaler.step(optimizer) → optimizer.step()
                 You call `optimizer.step()` yourself. It steps even if gradients are infinite, and then the weights are
                 lost.
                 look: `scaler.step(optimizer)` looks at the gradients first, then steps or skips
@@ -937,12 +743,10 @@ exercise(
                 look: `backward()`; the model that you get, not a copy of it
                 when: not {*BACKWARDS} & {*_order(yours)}
             scaler.scale(loss).backward() → scaler.scale(loss); loss.backward() || loss.backward()
-            scaler.scale(loss).backward() → loss.backward() && scaler.unscale_(optimizer) → pass
                 The backward pass starts from a loss that is not scaled: in float16, small gradients become zero.
                 look: `scaler.scale(loss).backward()`
                 when: says(yours, "_scale is None") or UNSCALED in _order(yours)
             scaler.step(optimizer) → pass || scaler.is_enabled() and scaler.step(optimizer)
-            changed(_plain_without_scaler, ("    optimizer.step()\n", ""))
                 The optimizer takes no step. A scaler that is switched off doesn't scale, but its `step` still steps.
                 look: `scaler.step(optimizer)`, with and without scaling
                 when: not isinstance(yours, Raised) and not {"scaler.step", "optimizer.step"} & {*_order(yours)}
@@ -952,51 +756,36 @@ exercise(
                 step.
                 look: `scaler.update()` after `scaler.step(optimizer)`
                 when: says(yours, "has already been called", "called after step()") or "update" not in _order(yours)
-            scaler.update() → scaler.update(); scaler.update()
-                You update the scaler more than once in a step.
-                when: _order(yours).count("update") > 1
             loss = F.cross_entropy(model(images), labels) → logits = model(images)
                     && optimizer.zero_grad() → optimizer.zero_grad()\n    loss = F.cross_entropy(logits, labels)
                 The loss is {yours[The dtype of the loss]}: you compute it outside autocast, from logits in half
                 precision. Multiplied by the scale, it may overflow.
                 look: the line of the loss belongs inside the `with` block
                 when: yours["The dtype of the loss"] not in ("float32", "none")
-            scaler.unscale_(optimizer) → pass
-                    && nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-                    → nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n    scaler.unscale_(optimizer)
             scaler.unscale_(optimizer) → pass || [p.grad.div_(scaler.get_scale()) for p in model.parameters()]
                 The scaler divides the gradients by the scale after you have clipped them, and nearly nothing is left.
                 look: `scaler.unscale_(optimizer)` before the clipping: the scaler remembers that call
                 when: yours["used"][0].norm() < 0.02 * expected["used"][0].norm()
             nn.utils.clip_grad_norm_(model.parameters(), max_norm) → pass
-            nn.utils.clip_grad_norm_(model.parameters(), max_norm) → pass
-                    && scaler.step(optimizer)
-                    → scaler.step(optimizer)\n    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
                 The gradients are not clipped when the step uses them.
                 look: clip after `unscale_` and before `scaler.step`
-            changed(_plain_without_scaler, ("    nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n", ""))
+            nn.utils.clip → scaler.is_enabled() and nn.utils.clip
                 In bfloat16, your gradients are not clipped. Only the scale is not needed there.
                 look: what your function does when the scaler is off
             clip_grad_norm_ → clip_grad_value_
-                You clip each value. Clip the length of all gradients together, so that their direction stays.
-                look: `nn.utils.clip_grad_norm_`
             nn.utils.clip_grad_norm_(model.parameters(), max_norm)
                     → [nn.utils.clip_grad_norm_(p, max_norm) for p in model.parameters()]
-                You clip each parameter on its own. Clip the length of all gradients together, so that their direction
-                stays.
+                You clip each value or parameter on its own. Clip the length of all gradients together, so that their
+                direction stays.
                 look: `nn.utils.clip_grad_norm_(model.parameters(), max_norm)`
-            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-                    → nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type=1)
-                    || nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type=math.inf)
-                You clip a different length: use the Euclidean one (norm_type=2).
             nn.utils.clip_grad_norm_(model.parameters(), max_norm)
                     → norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])\n    [p.grad.mul_(max_norm /
                     norm) for p in model.parameters()]
                 You make short gradients longer. Clipping only shortens those that are longer than max_norm.
                 look: `nn.utils.clip_grad_norm_`, or a factor of at most 1
-            max_norm) → 1.0)
-                You clip the gradients to another length than `max_norm`.
-                look: the second argument of `nn.utils.clip_grad_norm_`
+            (), max_norm) → (), 1.0) || (), max_norm, norm_type=1)
+                You clip the gradients to another Euclidean length than `max_norm`.
+                look: the arguments of `nn.utils.clip_grad_norm_`; its `norm_type` stays 2
                 when: _other_length(yours["used"][0], expected["used"][0])
             loss.item() → loss.item() / scaler.get_scale()
                 You divide the loss by the scale, but `loss` was never multiplied by it: `scaler.scale` returns a new
@@ -1007,19 +796,14 @@ exercise(
                 when: dtype == torch.float16 and not yours["steps"][2] and yours["The list of scales"][2] >= yours["The
                     list of scales"][1]
             loss.item() → scaler.get_scale() * loss.item()
-            scaler.scale(loss).backward() → scaled = scaler.scale(loss); scaled.backward()
-                    && return loss → return scaled
                 You return the scaled loss, which jumps whenever the scale changes.
                 look: keep the loss under its own name: `scaler.scale(loss).backward()`
                 when: (yours["The list of losses that you return"] > 500 * expected["The list of losses that you
                     return"])[[0, 1, 3]].all()
-            loss.item() → loss || loss.detach()
-                You return a tensor. Return the loss as a Python number.
-                look: `.item()` takes the number out
-                when: "a tensor" in yours["The type of what you return"]
-            return loss.item() → loss.item()
-                You return nothing. Return the loss as a Python number.
-                when: "None" in yours["The type of what you return"]
+            return loss.item() → return loss || loss.item()
+                You return {yours[The type of what you return]}. Return the loss as a Python number.
+                look: `return`; `.item()` takes the number out of a tensor
+                when: yours["The type of what you return"] != "a number"
             return loss.item()
                     → with torch.autocast(images.device.type, dtype=dtype):\n        return
                     F.cross_entropy(model(images), labels).item()
@@ -1027,7 +811,7 @@ exercise(
             labels) → labels, reduction='sum')
             loss.item() → loss.item() * len(images)
                 Your loss is the sum over the batch, not the mean.
-            model(images) → model(images).softmax(1) || model(images).log_softmax(1).exp()
+            model(images) → model(images).softmax(1)
                 You apply softmax twice: `F.cross_entropy` takes logits and has its own softmax.
             scaler.unscale_(optimizer)
                     → [p.grad.nan_to_num_(0, 0, 0) for p in model.parameters()]; scaler.unscale_(optimizer)
@@ -1036,11 +820,30 @@ exercise(
                 when: dtype == torch.float16 and yours["steps"][2]
             optimizer.zero_grad() → optimizer = torch.optim.SGD(model.parameters(), lr=0.001); optimizer.zero_grad()
                 The weights do not change as the optimizer that you get would change them.
-                look: use the optimizer and the model that you get, once in each step. {SEEN}
+                look: use the optimizer and the model that you get, once in each step. What happened: {yours[happened]}.
                 when: torch.allclose(yours["The list of losses that you return"][0], expected["The list of losses that
                     you return"][0], 0.01) and yours["The list of scales"] == expected["The list of scales"]
         """,
-        also_right=[_step_by_hand, _backward_inside, _plain_without_scaler, _gradients_asked_for],
+        also_right=[
+            _step_by_hand,
+            changed(  # backward inside autocast, where it is not needed, and harmless
+                borrowed_step,
+                ("    optimizer.zero", "        optimizer.zero"),
+                ("    scaler.scale", "        scaler.scale"),
+                ("scaler.update()", "scaler.update()\n    optimizer.zero_grad()"),
+            ),
+            changed(  # no scaler if it is switched off
+                borrowed_step,
+                ("scaler.scale(loss)", "(scaler.scale(loss) if scaler.is_enabled() else loss)"),
+                ("scaler.step(optimizer)", "scaler.step(optimizer) if scaler.is_enabled() else optimizer.step()"),
+            ),
+            changed(  # gradients that are asked for
+                borrowed_step,
+                ("optimizer.zero_grad()", "parameters = [*model.parameters()]"),
+                ("scaler.scale(loss).backward()", "gradients = torch.autograd.grad(scaler.scale(loss), parameters)"),
+                ("scaler.unscale_", "for p, each in zip(parameters, gradients): p.grad = each\n    scaler.unscale_"),
+            ),
+        ],
     ),
 )
 
@@ -1090,34 +893,12 @@ def _measure_run(ask: Asking, model: nn.Module, batches: list[tuple[Tensor, Tens
     # What came back may be anything, so that it is only used as numbers.
     slopes, intercept = seen["weights"].double()[:-1], seen["weights"].double()[-1]
     left = (x.double() @ slopes + intercept - y[:, 0].double()).square().mean() / y.double().var()
-    moved = not torch.equal(seen["weights"].double(), weights(model))
     return seen | {
         "The share of the variance that is left": left.item(),
         "Training on most batches": seen["passes"] >= len(batches) - 1,
-        "moved": moved,
+        "moved": not torch.equal(seen["weights"].double(), weights(model)),
         "wanted": epochs * len(batches),
     }
-
-
-def _run_but(*places: tuple[str, str]) -> Callable:
-    return changed(borrowed_rescue, *places)
-
-
-def _rescued_step_by_step(model, batches, epochs):
-    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.25), []
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14, growth_interval=10)
-    for _ in range(epochs):
-        for x, y in batches:
-            optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.float16):
-                prediction = model(x)
-            loss = F.mse_loss(prediction.float(), y)
-            scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            scaler.step(optimizer)
-            scaler.update()
-            losses.append(loss.item())
-    return losses
 
 
 def _rescued_by_hand(model, batches, epochs):
@@ -1133,25 +914,7 @@ def _rescued_by_hand(model, batches, epochs):
             optimizer.step()
 
 
-def _step_if_finite(model, optimizer, scale):
-    for p in model.parameters():
-        p.grad.div_(scale)
-    if all(p.grad.isfinite().all() for p in model.parameters()):
-        optimizer.step()
-
-
-def _script(model, batches, epochs):
-    model.half()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
-    for x, y in batches * epochs:
-        loss = F.mse_loss(model(x.half()), y.half())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
 LEFT = "The share of the variance that is left"
-MAKE, LOSS = "torch.amp.GradScaler(batches[0][0].device.type)", "loss = F.mse_loss(model(x), y)"
 exercise(
     "rescue_fp16",
     seconds=SLOW_START,
@@ -1174,20 +937,17 @@ exercise(
         solution=borrowed_rescue,
         atol=3e-3,  # of the variance; the solution ends thousands of times below
         mistakes=r"""
-            _script
             loss = F.mse_loss(model(x), y) → loss = F.mse_loss(model.half()(x.half()), y.half())
+            changed(_rescued_by_hand, ("F.mse_loss(model(x), y)", "F.mse_loss(model.half()(x.half()), y.half())"))
                 The weights are float16, because you cast the model: there, small updates are rounded away. Leave it in
                 float32, and let autocast cast copies where that pays off.
                 look: `model.half()` or `model.to(…)`
                 when: says(yours, "unscale FP16 gradients") or yours["The dtype of the weights"] != "float32"
             scaler.step( → scaler.unscale_(optimizer); scaler.unscale_(optimizer); scaler.step(
             scaler.step(optimizer) → scaler.step(optimizer); scaler.step(optimizer)
-                You call `unscale_` or `scaler.step` twice in one step, and the scaler refuses.
-                when: says(yours, "has already been called") and _order(yours)[-2:] in (["unscale_", "unscale_"],
-                    ["scaler.step", "scaler.step"])
             scaler.update() → pass
-                The scaler refuses the second step, because it was not updated after the first.
-                look: `scaler.update()` after each `scaler.step(optimizer)`
+                The scaler refuses a second step, or a second `unscale_`, because it was not updated after the first.
+                look: `scaler.update()` after each `scaler.step(optimizer)`, and each of them once for each batch
                 when: says(yours, "has already been called", "called after step()")
             scaler.step(optimizer) → optimizer.step()
             scaler.step(optimizer) → optimizer.step() && scaler.update() → pass
@@ -1229,21 +989,19 @@ exercise(
                 shrinks.
                 look: make the scaler once, before the loops, and call `scaler.update()` after each step
                 when: "scaler.step" in _order(yours) and not yours["moved"]
-            _run_but((MAKE, "2.0**15"), ("scaler.scale(loss)", "(loss * scaler)"), ("        scaler.update()\n", ""),
-                    ("scaler.step(optimizer)", "_step_if_finite(model, optimizer, scaler)"))
+            changed(_rescued_by_hand, ("loss * 1024", "loss * 2**15"), ("div_(1024)", "div_(2**15)"))
                 No step is ever taken: with your scale, the gradients are infinite in every batch.
                 look: begin with a smaller scale, or halve it after each overflow
                 when: not yours["moved"] and "backward" in " ".join(_order(yours))
-            torch.optim.SGD → torch.optim.Adam
-                Your optimizer is not the one of the script, `torch.optim.SGD`, and with it the run does not get close.
-                when: yours["optimizer"] != "SGD"
             scaler.step( → nn.utils.clip_grad_norm_(model.parameters(), 1.0); scaler.step(
                 You clip gradients that are still multiplied by the scale: divided by it, nearly nothing is left.
                 look: no clipping is needed here; where it is, `scaler.unscale_(optimizer)` comes before it
                 when: "clip_grad_norm_" in _order(yours) and "unscale_" not in _order(yours)
             lr=0.25 → lr=1e-4
-                Your learning rate is {yours[rate]}, and with it the run does not get close. In the script it is 0.25.
-                when: yours["rate"] != 0.25
+            torch.optim.SGD → torch.optim.Adam
+                With {yours[optimizer]} and a learning rate of {yours[rate]}, the run does not get close. In the script
+                they are SGD and 0.25.
+                when: (yours["optimizer"], yours["rate"]) != ("SGD", 0.25)
             loss = F.mse_loss(model(x), y) → prediction = model(x)
                     && optimizer.zero → loss = F.mse_loss(prediction, y.half())\n        optimizer.zero
                 The loss is {yours[loss]}: too coarse for the last digits. Compute it in float32.
@@ -1258,7 +1016,7 @@ exercise(
                 is still a wrong gradient: skip this step.
                 look: `nan_to_num`, `clamp`; `scaler.step(optimizer)` skips such a step by itself
                 when: yours["steps"] == yours["wanted"] and yours["largest"] > 1e4
-            batches * epochs → batches * epochs && scaler.scale(loss) → scaler.scale(loss * 1e-3)
+            scaler.scale(loss) → scaler.scale(loss * 1e-3)
                 After the run, {yours[The share of the variance that is left]:.3g} of the variance of the targets is
                 left. Less than 0.003 is possible.
                 look: is every gradient without the scale when the step uses it? Learning rate, loss and batches may
@@ -1266,9 +1024,14 @@ exercise(
                 when: math.isfinite(yours[LEFT])
         """,
         also_right=[
-            _rescued_step_by_step,
             _rescued_by_hand,
-            _run_but((MAKE, "torch.amp.GradScaler('cpu', init_scale=256.0)")),
+            changed(  # another scale, and the loss outside autocast
+                borrowed_rescue,
+                ("torch.amp.GradScaler(batches[0][0].device.type)", "torch.amp.GradScaler('cpu', init_scale=256.0)"),
+                ("loss = F.mse_loss(model(x), y)", "prediction = model(x)"),
+                ("optimizer.zero_grad()", "optimizer.zero_grad(); loss = F.mse_loss(prediction.float(), y)"),
+                ("scaler.step", "scaler.unscale_(optimizer); scaler.step"),
+            ),
         ],
     ),
 )
@@ -1337,7 +1100,7 @@ def _chosen(
     accurate: Callable = lambda mine, full: mine[1] >= full[0],
     faster: Callable = lambda mine, full: mine[0] > full[1],
     replaces: bool = True,  # a float32 that doesn't fit
-    pick: Callable = lambda possible, table: max(possible, key=lambda dtype: table[dtype]["speed"][0]),
+    worth: Callable = lambda row: row["speed"][0],
 ) -> torch.dtype:
     full = table[torch.float32]
     needed = replaces and not fits(full["mib"], memory)
@@ -1349,29 +1112,12 @@ def _chosen(
         and accurate(row["accuracy"], full["accuracy"])
         and (needed or faster(row["speed"], full["speed"]))
     ]
-    return pick(possible, table) if possible else torch.float32
+    return max(possible, key=lambda dtype: worth(table[dtype]), default=torch.float32)
 
 
 def _choice(**rules: Any) -> Callable:
     """A choice by other rules."""
     return lambda table, memory: _chosen(table, memory, **rules)
-
-
-def _best(key: Callable) -> Callable:
-    return _choice(pick=lambda possible, table: max(possible, key=lambda dtype: key(table[dtype])))
-
-
-def _by_elimination(table, memory):
-    full = table[torch.float32]
-    possible = [d for d in table if table[d]["mib"] <= memory and table[d]["accuracy"][1] >= full["accuracy"][0]]
-    possible.sort(key=lambda d: table[d]["speed"][0], reverse=True)
-    if torch.float32 not in possible:
-        return possible[0]
-    return (
-        possible[0]
-        if table[possible[0]]["speed"][0] > full["speed"][1]
-        else next((d for d in possible if table[d]["speed"][0] > full["speed"][1]), torch.float32)
-    )
 
 
 def _by_loop(table, memory):
@@ -1388,17 +1134,14 @@ def _by_loop(table, memory):
     return chosen
 
 
-OVERLAP = "Your choice counts a format as faster although its range of speed overlaps that of float32: "
 exercise(
     "choose_dtype",
     title="Does it pay here?",
     minutes=6,
     difficulty=2,
     points=2,
-    takeaway=(
-        "The machine decides, not a rule of thumb: measure, look at the ranges, and switch only where they don't "
-        "overlap."
-    ),
+    takeaway="The machine decides, not a rule of thumb: measure, look at the ranges, and switch only where they don't "
+    "overlap.",
     hints=(
         "First cross out what doesn't fit, and what is less accurate than float32. Then compare what is left.",
         "Of two ranges (a, b) and (c, d), the second lies entirely above the first when c > b.",
@@ -1411,37 +1154,26 @@ exercise(
         mistakes="""
             _choice(faster=lambda mine, full: mine[0] > full[0])
             _choice(faster=lambda mine, full: mine[1] > full[1])
-            _choice(faster=lambda mine, full: sum(mine) > sum(full))
             _choice(faster=lambda mine, full: mine[1] > full[0])
-            _choice(faster=lambda mine, full: mine[0] > sum(full) / 2)
-                {OVERLAP}the difference may be chance.
+                Your choice counts a format as faster although its range of speed overlaps that of float32: the
+                difference may be chance.
                 look: the slowest run of one format and the fastest of the other
             _choice(faster=lambda mine, full: mine[0] >= full[1])
-                Your choice counts a range of speed that only touches that of float32 as lying above it.
+            _choice(accurate=lambda mine, full: mine[1] > full[0])
+                Your choice counts a range of speed or accuracy that only touches that of float32 as lying beyond it.
                 look: `>` or `>=`
             _choice(accurate=lambda mine, full: True)
                 Your choice takes a format although every one of its runs is less accurate than every one in float32.
                 look: the second rule
             _choice(accurate=lambda mine, full: mine[0] >= full[0])
             _choice(accurate=lambda mine, full: mine[1] >= full[1])
-            _choice(accurate=lambda mine, full: sum(mine) >= sum(full))
-            _choice(accurate=lambda mine, full: mine[1] >= sum(full) / 2)
-            _choice(accurate=lambda mine, full: full[0] <= mine[0] and mine[1] <= full[1])
                 Your choice rules out a format whose range of accuracy overlaps that of float32. Only one that lies
                 entirely below is less accurate.
                 look: the best run of one format and the worst of the other
             _choice(accurate=lambda mine, full: mine[0] >= full[1])
-            _choice(accurate=lambda mine, full: mine[0] > full[1])
-                Your choice rules out a format because it is not more accurate. It is enough that it isn't less
-                accurate.
-                look: the second rule
-            _choice(accurate=lambda mine, full: mine[1] > full[0])
-                Your choice counts a range of accuracy that touches that of float32 as lying below it.
-                look: `>` or `>=`
+                Your choice rules out a format because it is not more accurate. Only less accurate ones are ruled out.
             _choice(accurate=lambda mine, full: mine[1] >= full[0] and mine[0] <= full[1])
-                Your choice rules out a format that is more accurate in all runs. Only lower accuracy rules a format
-                out.
-                look: the second rule
+                Your choice rules out a format that is more accurate in all runs. Only lower accuracy rules it out.
             _choice(fits=lambda need, memory: True)
                 Your choice never looks at the memory: a format that needs more than there is cannot run.
                 look: the first rule
@@ -1451,31 +1183,21 @@ exercise(
             _choice(replaces=False)
                 Your choice demands speed even where float32 doesn't fit. There, a slower format may also replace it.
                 look: the third rule, after the word *or*
-            _best(lambda row: row["speed"][1])
-            _best(lambda row: sum(row["speed"]))
+            _choice(worth=lambda row: row["speed"][1])
+            _choice(worth=lambda row: sum(row["speed"]))
                 Of several formats that may replace float32, your choice takes the one with the fastest run, or the
                 fastest on average. Take the one whose slowest run is the fastest: you can count on that.
                 look: the fourth rule
-            _best(lambda row: row["accuracy"][1])
-            _best(lambda row: sum(row["accuracy"]))
-                Of several formats that may replace float32, your choice takes the most accurate one. The fourth rule
-                looks at the speed.
-            _best(lambda row: -row["mib"])
-                Of several formats that may replace float32, your choice takes the one that needs the least memory. The
-                fourth rule looks at the speed.
-            _best(lambda row: -row["speed"][0])
-            _best(lambda row: -row["speed"][1])
-                Of several formats that may replace float32, your choice takes the slowest one.
-                look: the fourth rule; `max` or `min`
-            _choice(pick=lambda possible, table: possible[0])
-            _choice(pick=lambda possible, table: possible[-1])
-                Of several formats that may replace float32, your choice takes the first or last one in the table. The
-                fourth rule says which one to take.
-                look: a `return` inside a loop, `[0]`, or a variable that the loop overwrites
-            _choice(pick=lambda possible, table: max(possible, key=str))
-            _choice(pick=lambda possible, table: min(possible, key=str))
-                Of several formats that may replace float32, your choice always takes {yours}, whatever their speed.
-                look: the fourth rule
+            _choice(worth=lambda row: sum(row["accuracy"]))
+            _choice(worth=lambda row: -row["mib"])
+                Of several formats that may replace float32, your choice takes the most accurate one, or the one that
+                needs the least memory. The fourth rule looks at the speed.
+            _choice(worth=lambda row: -row["speed"][0])
+                Of several formats that may replace float32, your choice takes the slowest one: `max` or `min`?
+            _choice(worth=lambda row: 0)
+                Of several formats that may replace float32, your choice takes the first one in the table. The fourth
+                rule says which one to take.
+                look: a `return` inside a loop, or `[0]`
             = torch.float32
                 Your choice is always float32. Where another format fits, is not less accurate and is faster, it pays.
             _choice(faster=lambda mine, full: True)
@@ -1485,10 +1207,8 @@ exercise(
             = min(table, key=lambda d: table[d]["mib"])
                 Your choice takes the format that needs the least memory. You don't need to save memory that is free.
             = str(_chosen(table, memory))
-            = str(_chosen(table, memory)).removeprefix("torch.")
                 Your choice is a string. Return one of the keys of the table: {expected}.
                 when: isinstance(yours, str)
-            = (_chosen(table, memory), table[_chosen(table, memory)])
             = [_chosen(table, memory)]
             = table[_chosen(table, memory)]
                 You return more than the format: return only one of the keys of the table, here {expected}.
@@ -1511,24 +1231,22 @@ exercise(
                 {expected}.
                 look: {table!s}, memory {memory}
                 when: table[yours]["accuracy"][1] < table[torch.float32]["accuracy"][0]
-            _choice(faster=lambda mine, full: mine[1] > 1.3 * full[1])
             = min(table, key=str)
                 You chose {yours}. Its speed does not lie entirely above that of float32, and float32 fits.
                 look: {table!s}, memory {memory}
                 when: not isinstance(yours, Raised) and yours != torch.float32 == expected
-            _choice(faster=lambda mine, full: sum(mine) > 3.6 * sum(full) / 2, accurate=lambda mine, full: sum(mine) >=
-                    sum(full))
+            _choice(accurate=lambda mine, full: sum(mine) >= sum(full))
                 You stay with float32. {expected} is not entirely less accurate, fits, and lies entirely above float32
                 in speed, so it may replace it.
                 look: {table!s}, memory {memory}
                 when: yours == torch.float32
-            _best(lambda row: sum(row["speed"]) * row["mib"])
+            _choice(worth=lambda row: sum(row["speed"]) * row["mib"])
                 You chose {yours}. {expected} may replace float32 as well, and its slowest run is faster.
                 look: {table!s}, memory {memory}
                 when: yours in table
         """,
         by_case=True,
-        also_right=[_by_elimination, _by_loop],
+        also_right=[_by_loop],
     ),
 )
 
@@ -1540,12 +1258,8 @@ def _runs(new: Inputs) -> list[tuple]:
     """A longer run in which every rule shows, and a short one in which each good step doubles the scale."""
     interval = new.size(2, 3)
     good = ["good"] * interval
-    return [
-        _run(
-            new, interval, [*good, "first", "second", *good[1:], "corner", "both", *good, "good", "nan", "all", *good]
-        ),
-        _run(new, 1, ["good", "good", "second", "good"]),
-    ]
+    long = [*good, "first", "second", *good[1:], "corner", "both", *good, "good", "nan", "all", *good]
+    return [_run(new, interval, long), _run(new, 1, ["good", "good", "second", "good"])]
 
 
 def _run(new: Inputs, interval: int, kinds: list[str]) -> tuple[list[Tensor], list[tuple], int]:
@@ -1564,40 +1278,28 @@ def _run(new: Inputs, interval: int, kinds: list[str]) -> tuple[list[Tensor], li
     return start, steps, interval
 
 
-def _scaled_steps(answer: Callable, start: list[Tensor], steps: list[tuple], interval: int) -> dict:
+def _scaled_steps(answer: Callable, start: list[Tensor], steps: list[tuple], growth_interval: int) -> dict:
     # The third never gets a gradient; that of the fourth is float32, and scaled it is beyond float16, but finite.
     first, second, third, fourth = (nn.Parameter(value.clone()) for value in start)
-    groups = [
-        {"params": [first, third], "momentum": 0.5},
-        {"params": [second], "lr": 0.05},
-        {"params": [fourth], "lr": 1e-5},
-    ]
-    optimizer = torch.optim.SGD(groups, lr=0.1)
+    others = {"params": [second], "lr": 0.05}, {"params": [fourth], "lr": 1e-5}
+    optimizer = torch.optim.SGD([{"params": [first, third], "momentum": 0.5}, *others], lr=0.1)
     state, scales, returned, trained = {"scale": 2.0**10, "good": 0}, [], [], []
     for one, other, infinite in steps:
         optimizer.zero_grad()
         loss = sum((p.half() * g.half()).float().sum() for p, g in ((first, one), (second, other)))
         loss = loss + 300 * fourth.sum() + second[1] * 0.0 * infinite  # the derivative of 0 · second · inf is nan
-        result = call(answer, loss, optimizer, state, interval, may_change=True, may_return_none=True)
-        returned.append(
-            bool(result)
-            if isinstance(result, Tensor | np.bool_)
-            and (result.size if isinstance(result, np.bool_) else result.numel()) == 1
-            else result
-        )
+        result = call(answer, loss, optimizer, state, growth_interval, may_change=True, may_return_none=True)
+        one = isinstance(result, np.bool_) or (isinstance(result, Tensor) and result.numel() == 1)
+        returned.append(bool(result) if one else result)
         scale = state.get("scale")
         scales.append(scale.item() if isinstance(scale, Tensor | np.number) else scale)
         trained.append(torch.cat([p.detach().flatten() for p in (first, second, third, fourth)]))
     return {
         "The list of weights after the first step": trained[0],
-        "The list of scales after each step": scales,
+        "The list of scales": scales,
         "The list of weights after the last step": trained[-1],
         "The list of what you return": returned,
     }
-
-
-def _measure_own_scaler(ask: Asking, start: list[Tensor], steps: list[tuple], growth_interval: int) -> dict:
-    return ask.observe(_scaled_steps, start, steps, growth_interval)
 
 
 def _own_scaler(loss, optimizer, state, growth_interval):
@@ -1632,24 +1334,6 @@ def _own_scaler_with_foreach(loss, optimizer, state, growth_interval):
     return took
 
 
-def _own_scaler_counting_down(loss, optimizer, state, growth_interval):
-    (loss * state["scale"]).backward()
-    took = True
-    for p in [p for group in optimizer.param_groups for p in group["params"]]:
-        if p.grad is not None:
-            took = took and not (p.grad.isinf().any() or p.grad.isnan().any())
-            p.grad = p.grad / state["scale"]
-    if took:
-        optimizer.step()
-    left = state.get("left", growth_interval) - 1 if took else growth_interval
-    if not took:
-        state["scale"] = state["scale"] / 2
-    elif left == 0:
-        state["scale"], left = state["scale"] * 2, growth_interval
-    state["left"] = left
-    return took
-
-
 def _own_scaler_of_pytorch(loss, optimizer, state, growth_interval):
     scaler = state.setdefault("scaler", torch.amp.GradScaler("cpu", 1024.0, growth_interval=growth_interval))
     scaler.scale(loss).backward()
@@ -1658,20 +1342,6 @@ def _own_scaler_of_pytorch(loss, optimizer, state, growth_interval):
     scaler.update()
     state["scale"] = scaler.get_scale()
     return np.bool_(state["scale"] >= before)
-
-
-def _scaler_but(*places: tuple[str, str]) -> Callable:
-    return changed(_own_scaler, *places)
-
-
-# What takes the place of `if taken:`, where the step is taken in any case.
-STEP_ANYWAY = "    for p in parameters:\n        {}\n    optimizer.step()\n    if taken:"
-_ZEROED = STEP_ANYWAY.format("p.grad *= 1 if taken else 0; p.grad.nan_to_num_(0, 0, 0)")
-_SINGLE = STEP_ANYWAY.format("p.grad = p.grad if p.grad.isfinite().all() else None")
-
-
-def _end(result: dict) -> Tensor:
-    return result["The list of weights after the last step"]
 
 
 exercise(
@@ -1685,8 +1355,7 @@ exercise(
     "continue.",
     hints=(
         "Scale the loss, run `backward()`, and divide the gradients by the same scale. Then one question decides "
-        "everything: "
-        "are *all* gradients finite?",
+        "everything: are *all* gradients finite?",
         "Finite: step, and that is one more good step in a row; after growth_interval of them, double the scale and "
         "start counting again. Not finite: no step, halve the scale, start counting again.",
         "`good = all(p.grad.isfinite().all() for p in parameters if p.grad is not None)`; the parameters are in "
@@ -1694,7 +1363,7 @@ exercise(
     ),
     spec=Spec(
         draw=_runs,
-        measure=_measure_own_scaler,
+        probe=_scaled_steps,
         solution=_own_scaler,
         rtol=1e-3,
         mistakes=r"""
@@ -1705,35 +1374,35 @@ exercise(
             optimizer.step() → pass
             all(parameter.grad.isfinite().all() for parameter in parameters)
                     → all(parameter.grad.abs().max() * scale < 65504 for parameter in parameters)
-            all(parameter → not all(parameter
                 No weight has moved after a step whose gradients are all finite.
                 look: is `optimizer.step()` there? A step with finite gradients is good, even if a gradient in float32
                     is beyond 65504
                 when: torch.equal(yours["The list of weights after the first step"], torch.cat([value.flatten() for
                     value in start]))
-            optimizer.step() → pass
-                    && if taken:
+            optimizer.step() → pass && if taken:
                     → for p in parameters:\n        p.grad.nan_to_num_(0, 0, 0)\n    optimizer.step()\n    if taken:
-            _scaler_but(("        optimizer.step()\n", ""), ("    if taken:", _ZEROED))
+                    || for p in parameters:\n        p.grad.nan_to_num_(0, 0,
+                    0).mul_(taken)\n    optimizer.step()\n    if taken:
                 You replace infinite gradients and step anyway. Skip the whole step: no weight moves.
                 look: `nan_to_num`, or zeros; the other gradients and the momentum still move weights
-            _scaler_but(("        optimizer.step()\n", ""), ("    if taken:", _SINGLE))
+            optimizer.step() → pass && if taken:
+                    → for p in parameters:\n        p.grad = p.grad if p.grad.isfinite().all() else
+                    None\n    optimizer.step()\n    if taken:
                 You leave out only the parameters whose gradients overflow, and the others step alone. Skip the whole
                 step.
                 look: one decision for all parameters
             state["good"] += 1 → pass && if taken: → state['good'] += 1\n    if taken:
                     && scale=scale / 2, good=0 → scale=scale / 2
                     && update(scale=scale * 2 → update(scale=state['scale'] * 2
-                Your function counts skipped steps as good ones.
-                look: only a step that was taken counts
+                Your function counts skipped steps as good ones: only a step that was taken counts.
             parameter.grad /= scale → pass
                     && optimizer.step()
                     → ready = state['good'] + 1 == growth_interval\n        for p in parameters:\n            p.grad /=
                     scale * (1 + ready)\n        optimizer.step()
                 You divide the gradients by the scale after it has changed. They were multiplied by the old one.
                 look: unscale and step first, then change the scale
-            parameter.grad /= scale → pass
-                Your step uses gradients that are still multiplied by the scale.
+            parameter.grad /= scale → pass || parameter.grad *= scale
+                Your step uses gradients that are still multiplied by the scale, once or even twice.
                 look: divide every `.grad` by the scale before `optimizer.step()`
             for parameter in parameters:
                     → for parameter in optimizer.param_groups[0]['params'][:1]: || for parameter in parameters[1:]:
@@ -1741,99 +1410,71 @@ exercise(
                 You divide only some of the gradients by the scale: each group of the optimizer has its own parameters.
                 look: all groups of `optimizer.param_groups`, and all parameters in each
             (loss * scale) → loss
-                You divide the gradients by the scale, but the loss was never multiplied by it.
-                look: `(loss * scale).backward()`
             parameter.grad /= scale → parameter.grad /= scale * scale
-                You divide the gradients by the scale twice.
-            parameter.grad /= scale → parameter.grad *= scale
-                You multiply the gradients by the scale once more, instead of dividing them.
+                You divide the gradients by the scale more often than you multiplied the loss by it.
+                look: `(loss * scale).backward()`, then one division of every `.grad`
             all(parameter.grad.isfinite().all() → not any(parameter.grad.isinf().any()
-                A gradient of nan reached the weights: you look only for inf.
+                    || not any(parameter.grad.isnan().any()
+                You look for only one of inf and nan, and the other one reached the weights.
                 look: `isfinite()` rules out both
-            all(parameter.grad.isfinite().all() → not any(parameter.grad.isnan().any()
-                Infinite gradients reached the weights: you look only for nan.
-                look: `isfinite()` rules out both
-            all(parameter.grad.isfinite().all() for parameter in parameters)
-                    → bool(loss.isfinite()) || bool((loss * scale).isfinite())
+            all(parameter.grad.isfinite().all() for parameter in parameters) → bool(loss.isfinite())
                 Infinite gradients reached the weights: you look at the loss, which can be finite when they are not.
                 look: the gradients, after `backward()`
             in parameters) → in parameters[:1]) || in parameters[1:])
                 Infinite gradients reached the weights: you look at only some of the parameters.
                 look: all groups of `optimizer.param_groups`, and all parameters in each
-            isfinite().all() → isfinite().flatten()[0] || flatten()[0].isfinite()
-                Infinite gradients reached the weights: you look at only one element of each gradient.
+            isfinite().all() → isfinite().flatten()[0] || isfinite().any()
+                Infinite gradients reached the weights: one finite element of each gradient is enough for your step.
                 look: `.isfinite().all()`
-            isfinite().all() → isfinite().any()
-                Infinite gradients reached the weights: you step as long as *one* element of each gradient is finite.
-                look: `all` or `any`
             scale=scale * 2, good=0 → good=0
-                Your scale never grows.
-                look: double it after growth_interval good steps in a row
+                Your scale never grows: double it after growth_interval good steps in a row.
             scale=scale / 2, good=0 → good=0
-                Your scale does not shrink after an overflow.
-                look: halve it when a step is skipped
+                Your scale does not shrink after an overflow: halve it when a step is skipped.
             scale=scale / 2, good=0 → scale=scale / 2
                 After an overflow, your function keeps counting from where it was. Only good steps in a row count.
                 look: `state["good"] = 0` when a step is skipped
             scale=scale * 2, good=0 → scale=scale * 2
             scale=scale * 2, good=0 → scale=scale * 2 && == growth → >= growth
-                After the scale has grown, your function keeps counting. Start again from 0.
-                look: `state["good"] = 0` when the scale has grown
+                After the scale has grown, your function keeps counting: set `state["good"]` back to 0.
             == growth → > growth
-            scale=scale * 2, good=0 → scale=scale * 2, good=-1 && == growth → > growth
                 Your scale grows one step too late: the step that completes growth_interval counts, too.
                 look: count first, then compare; or `>=` instead of `>`
-            == growth_interval → >= max(growth_interval - 1, 1) || >= growth_interval - 1
-                Your scale grows one step too early.
-                look: growth_interval good steps, this one included
+            == growth_interval → >= max(growth_interval - 1, 1)
+                Your scale grows one step too early: after growth_interval good steps, this one included.
             scale / 2 → scale / 2 ** sum(not p.grad.isfinite().all() for p in parameters)
                 You halve the scale once for each parameter that overflows. Halve it once for each step.
                 look: decide after the loop over the parameters
             scale / 2 → scale + scale && scale * 2 → scale / 2
-            scale / 2 → scale * 2.0
-            scale * 2 → scale / 2.0
                 Your scale changes in the wrong direction: halve it after an overflow, double it after good steps.
             return taken → return not taken
                 What you return is the wrong way around: True means that the step was taken.
             return taken → return True
                 You return True in every step. Return False if the step was skipped.
             optimizer.step() → pass && if taken: → optimizer.step()\n    if taken:
-                Infinite gradients reached the weights, although your scale says that the step is skipped.
-                look: `optimizer.step()` only if all gradients are finite
-                when: not _end(yours).isfinite().all() and yours["The list of scales after each step"] == expected["The
-                    list of scales after each step"]
-            all(parameter.grad.isfinite().all() for parameter in parameters) → True
             all(parameter → any(parameter
             in parameters) → in parameters[-1:])
                 Infinite gradients reached the weights. Step only if every element of every gradient is finite.
-                look: `.isfinite()` of each `.grad`; `all` or `any`; all groups of the optimizer
-                when: not _end(yours).isfinite().all()
+                look: `if` before `optimizer.step()`; `.isfinite()` of each `.grad`; `all` or `any`; all groups of the
+                    optimizer
+                when: not yours["The list of weights after the last step"].isfinite().all()
             state.update(scale=scale / 2, good=0) → scale, state['good'] = scale / 2, 0
                     && state.update(scale=scale * 2, good=0) → scale, state['good'] = scale * 2, 0
-                Your scale never changes: store the new one where the next step finds it.
-                look: `state["scale"] = …`
-                when: {*yours["The list of scales after each step"]} == {1024.0}
+                Your scale never changes: store the new one where the next step finds it, in `state["scale"]`.
+                when: {*yours["The list of scales"]} == {1024.0}
             return taken → state['scale'] = str(state['scale'])\n    return taken
-                Your scale is no longer a number.
-                look: `state["scale"]`, a Python float
-                when: says(yours, "can't multiply sequence", "only integer tensors") or not all(isinstance(scale, int |
-                    float) for scale in yours["The list of scales after each step"])
+                Your scale is no longer a number: keep a Python float in `state["scale"]`.
+                when: says(yours, "can't multiply sequence", "only integer tensors")
             taken = all( → [p.grad.nan_to_num_(0, 0, 0) for p in parameters]\n    taken = all(
                 You never skip a step: what you look at are finite numbers that took the place of inf and nan.
                 look: `nan_to_num`, `clamp`; one look at the gradients as `backward()` left them
-                when: _end(yours).isfinite().all() and all(each is True for each in yours["The list of what you
-                    return"])
+                when: all(each is True for each in yours["The list of what you return"])
             scale * 2 → scale * 4
             scale / 2 → scale / 4 || max(scale / 2, 1024.0)
                 Your scale differs from that of `torch.amp.GradScaler`. With growth_interval = {growth_interval} it is
-                {expected[The list of scales after each step]!s}, yours was {yours[The list of scales after each
-                step]!s}.
+                {expected[The list of scales]!s}, yours was {yours[The list of scales]!s}.
                 look: double after growth_interval good steps in a row, halve after an overflow
-                when: yours["The list of scales after each step"] != expected["The list of scales after each step"]
-            return taken → pass
-                Your function returns nothing: return True if the step was taken, else False.
-                when: yours["The list of what you return"][0] is None
-            return taken → return loss.item() || return state['good'] || return state
+                when: yours["The list of scales"] != expected["The list of scales"]
+            return taken → pass || return loss.item() || return state
                 You do not return whether the step was taken, True or False.
                 when: not all(isinstance(each, bool) for each in yours["The list of what you return"])
             optimizer.step() → [p.data.sub_(0.1 * p.grad) for p in parameters]
@@ -1843,6 +1484,6 @@ exercise(
                 when: not torch.allclose(yours["The list of weights after the first step"], expected["The list of
                     weights after the first step"], 1e-3)
         """,
-        also_right=[_own_scaler_with_foreach, _own_scaler_counting_down, _own_scaler_of_pytorch],
+        also_right=[_own_scaler_with_foreach, _own_scaler_of_pytorch],
     ),
 )
