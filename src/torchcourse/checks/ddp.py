@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torchcourse.checks import pairs, ranks
 from torchcourse.checks.collectives import Ledger
 from torchcourse.checks.engine import AnswerRaised, Inputs, call, chapter
-from torchcourse.checks.probes import weights
+from torchcourse.checks.probes import network, weights
 from torchcourse.checks.show import show
 from torchcourse.checks.spec import Mistake, Raised, Spec, altered, changed, says
 
@@ -57,36 +57,24 @@ def _shard(length, rank, world_size, epoch, seed):
     return order[rank::world_size]
 
 
-@contextlib.contextmanager
-def _as_another_process(number: int) -> Iterator[None]:
-    """What differs between processes is different in this block: global random states, the process number, the time."""
-    states = random.getstate(), np.random.get_state()
-    moment = time.time()
-    clocks = {"time.time": lambda: moment + number, "time.time_ns": lambda: int(1e9 * (moment + number))}
-    with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as stack:
-        torch.manual_seed(number), np.random.seed(number), random.seed(number)  # outdated
-        stack.enter_context(mock.patch("os.getpid", lambda: 1000 + number))
-        for name, clock in clocks.items():
-            stack.enter_context(mock.patch(name, clock))
+def _shards_of(answer: Callable, length: int, world_size: int, epoch: int, seed: int) -> list:
+    """A probe: the shards of all ranks. What differs between processes differs between them: the global random states,
+    the process number, the time."""
+    shards, states, own = [], (random.getstate(), np.random.get_state()), random.SystemRandom()
+    with (
+        torch.random.fork_rng(devices=[]),
+        mock.patch("os.getpid", itertools.count(own.randrange(10**6)).__next__),
+        mock.patch("time.time", itertools.count(time.time(), 10).__next__),
+        mock.patch("time.time_ns", itertools.count(time.time_ns(), 10**10).__next__),
+    ):
         try:
-            yield
+            for rank in range(world_size):
+                number = own.randrange(10**6)
+                torch.manual_seed(number), np.random.seed(number), random.seed(number)  # outdated
+                shards.append(call(answer, length, rank, world_size, epoch, seed, may_return_none=True))
         finally:
             random.setstate(states[0]), np.random.set_state(states[1])
-
-
-def _shards_of(answer: Callable, length: int, world_size: int, epoch: int, seed: int) -> list:
-    """A probe: the shards of all ranks, each from its own process, as far as the answer can tell."""
-    shards = []
-    for rank in range(world_size):
-        with _as_another_process(random.SystemRandom().randrange(10**6)):
-            shards.append(call(answer, length, rank, world_size, epoch, seed, may_return_none=True))
     return shards
-
-
-def _turned(row: list[int]) -> bool:
-    """True if the indices come in equal steps, except for one place where a rotated row starts over."""
-    steps = [b - a for a, b in itertools.pairwise(row)]
-    return len(steps) > 2 and max(map(steps.count, steps)) >= len(steps) - 1
 
 
 def _neighbors(shards: list[list[int]]) -> set[tuple[int, int]]:
@@ -123,37 +111,21 @@ def _dealt(ask: Any, length: int, world_size: int, epoch: int, seed: int) -> dic
     }
     if length < 16 or world_size == 1:  # so few may come in the same order twice
         return parts
-    kept = len(_neighbors(first) & _neighbors(later))
+    neighbors = _neighbors(first)
     return parts | {
-        "The indices are shuffled": not all(_turned(shards[0]) for shards in (first, later, other_seed)),
-        "Another epoch gives another order": first != later and kept <= length / 2,
+        "The indices are shuffled": sum(abs(a - b) in (1, world_size) for a, b in neighbors) <= length / 2,
+        "Another epoch gives another order": len(neighbors & _neighbors(later)) <= length / 2,
         "Another epoch gives other shards": any({*a} != {*b} for a, b in zip(first, later, strict=True)),
         "Another seed gives another order": first != other_seed,
-        "turned": first != later and kept > length / 2,
     }
 
 
 def _deals(new: Inputs) -> list[tuple]:
-    tails = [world * new.size(8, 14) + tail for world, tail in ((2, 1), (4, new.size(2, 3)), (3, 1))]
+    tails = [world * new.size(8, 14) + tail for world, tail in ((3, 1), (4, 2), (2, 1))]
     seeds = new.sizes(4, 10, 1000)
-    cases = [(n, world, new.size(2, 9), seed) for n, world, seed in zip(tails, (2, 4, 3), seeds, strict=False)]
+    cases = [(n, world, new.size(2, 9), seed) for n, world, seed in zip(tails, (3, 4, 2), seeds, strict=False)]
     # The first epoch and a whole number of rounds; one rank and seed 0.
     return [*cases, (40, 4, 0, seeds[3]), (new.size(20, 30), 1, 0, 0)]
-
-
-_shard_but = partial(changed, _shard)
-_GENERATOR = "torch.Generator().manual_seed(seed + epoch)"
-
-
-def _all_of_epoch_0(length, rank, world_size, epoch, seed):
-    mine = torch.arange(length)[rank::world_size]
-    return mine[torch.randperm(len(mine), generator=torch.Generator().manual_seed(seed + epoch))]
-
-
-def _padded(length, rank, world_size, epoch, seed):
-    sampler = DistributedSampler(range(length), num_replicas=world_size, rank=rank, seed=seed)
-    sampler.set_epoch(epoch)
-    return torch.tensor(list(sampler))
 
 
 exercise(
@@ -177,14 +149,12 @@ exercise(
         solution=_shard,
         measure=_dealt,
         mistakes="""
-            order[rank::world_size] → order % world_size == rank
-                Your shard is a mask: return the indices themselves.
-                look: `mask.nonzero().flatten()`
-                when: yours["instead"].dtype == torch.bool
             world_size] → world_size].tolist() || world_size].numpy() || world_size].int() || world_size][None]
+            order[rank::world_size] → order % world_size == rank
             return  →
                 A shard is an int64 tensor of one dimension; yours is {yours[instead]}.
-                look: `torch.tensor(…)` makes a tensor of a list; for an empty list it needs `dtype=torch.int64`
+                look: `torch.tensor(…)` makes a tensor of a list, for an empty one with `dtype=torch.int64`;
+                    `mask.nonzero().flatten()` makes indices of a mask
                 when: "instead" in yours
             world_size] → world_size] + 1
                 There is no index {yours[Numbers that are no index][0]}: the indices run from 0 to {length} - 1.
@@ -204,59 +174,41 @@ exercise(
                 The same arguments give different shards each time: two ranks, or two runs, would not agree.
                 look: random numbers without a seeded generator, the clock, the process number
                 when: not yours["The same arguments give the same shards"]
-            _padded
+            order[ → torch.cat([order, order[: -length % world_size]])[
                 The tail is padded: to make all shards equally long, index {yours[Indices given out twice][0]} of
                 {length} is given out twice. With {world_size} ranks, the lengths are {expected[sizes]}; yours are
                 {yours[sizes]}.
                 look: `DistributedSampler` pads like this, and a test score then counts samples twice
                 when: 0 < len(yours["Indices given out twice"]) < world_size and not yours["Indices in no shard"]
-            [rank::world_size] → [rank * (length // world_size) : (rank + 1) * (length // world_size)]
-            order[ → order[: length // world_size * world_size][
-                You lose the tail: no rank gets index {yours[Indices in no shard][0]} of {length}. With {world_size}
-                ranks, the lengths are {expected[sizes]}; yours are {yours[sizes]}.
-                look: whole-number division: `length // world_size` drops the rest
-                when: 0 < len(yours["Indices in no shard"]) < world_size and not yours["Indices given out twice"]
-            seed + epoch → seed + epoch + 100 * rank || seed + epoch + rank
-                The shards overlap, and some indices are in none: the ranks did not shuffle in the same way.
-                look: the generator: its seed must not depend on the rank
-                when: yours["Indices given out twice"] and yours["Indices in no shard"]
-            order[rank::world_size] → order[rank:]
+            seed + epoch → seed + epoch + rank
+            rank::world_size → rank:
                 The shards overlap: index {yours[Indices given out twice][0]} is in more than one.
+                look: the generator, whose seed must not depend on the rank, and the part that each rank takes
                 when: yours["Indices given out twice"]
-            rank::world_size → rank:world_size || rank * world_size : (rank + 1) * world_size || rank + 1::world_size
-                Index {yours[Indices in no shard][0]} is in no shard. With {world_size} ranks, the lengths are
+            [rank::world_size] → [rank * (length // world_size) : (rank + 1) * (length // world_size)]
+            rank::world_size → rank:world_size || rank + 1::world_size
+                No rank gets index {yours[Indices in no shard][0]} of {length}. With {world_size} ranks, the lengths are
                 {expected[sizes]}; yours are {yours[sizes]}.
-                look: the slice: deal the indices out like cards
+                look: `length // world_size` drops the rest; a slice with a step deals the indices out like cards
                 when: yours["Indices in no shard"]
             order[rank::world_size] → order.chunk(world_size)[rank]
-            [rank::world_size] → [rank * -(-length // world_size) :][: -(-length // world_size)]
-                You round up all parts but the last: 10 indices on 4 ranks give 3, 3, 3, 1, while 3, 3, 2, 2 would be
-                right. The lengths may differ by one at most.
-                look: a slice with a step, or `tensor_split` instead of `chunk`
-                when: yours["The lengths of the shards"] == sorted(len(part) for part in
-                    torch.arange(length).chunk(world_size)) and not yours["Indices given out twice"] and (yours["The
-                    lengths of the shards"] != expected["The lengths of the shards"] or "out of range" in
-                    str(yours["With fewer indices than ranks"]))
             [rank::world_size]
                     → [rank * (length // world_size) :][: None if rank == world_size - 1 else length // world_size]
-                The shards have very different lengths: {yours[sizes]} instead of {expected[sizes]}. In each step, all
-                ranks wait for the longest.
-                look: lengths may differ by one: deal the indices out like cards, with a slice with a step
+                The lengths of the shards are {yours[sizes]} instead of {expected[sizes]}. They may differ by one at
+                most: in each step, all ranks wait for the longest.
+                look: a slice with a step, or `tensor_split`, while `chunk` rounds up all parts but the last
                 when: yours["The lengths of the shards"] != expected["The lengths of the shards"]
             torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))
                     → torch.arange(length) || torch.arange(length).roll(epoch)
                 Nothing is shuffled: the shard has the indices in their original order.
                 look: `torch.randperm`
                 when: not yours["The indices are shuffled"]
-            torch.Generator().manual_seed(seed + epoch)) → torch.Generator().manual_seed(seed)).roll(epoch)
-                The next epoch has the same order, only rotated, or dealt to other ranks.
-                look: shuffle all indices again: let the seed of the generator depend on `epoch`
-                when: yours["turned"]
             seed + epoch → seed
-                Every epoch has the same order: that is what happens when you forget `set_epoch`.
+            seed + epoch)) → seed)).roll(epoch)
+                Every epoch has the same order, perhaps rotated: that is what happens when you forget `set_epoch`.
                 look: let the seed of the generator depend on `epoch`
                 when: not yours["Another epoch gives another order"]
-            _all_of_epoch_0
+            order[rank::world_size] → torch.arange(length)[rank::world_size][order[rank::world_size].argsort()]
                 A rank gets the same samples in every epoch, only in a different order.
                 look: shuffle first, then cut
                 when: not yours["Another epoch gives other shards"]
@@ -270,11 +222,10 @@ exercise(
                 when: yours["With fewer indices than ranks"] not in ([], [[], [], [0], [1], [2]])
         """,
         also_right=[
-            _shard_but(("[rank::world_size]", "[length * rank // world_size : length * (rank + 1) // world_size]")),
-            _shard_but(("[rank::world_size]", ".tensor_split(world_size)[rank]")),
-            _shard_but(("seed + epoch", "hash((seed, epoch)) % 2**31")),
-            _shard_but((_GENERATOR, "torch.Generator().manual_seed(100_000 * seed + epoch)")),
-            _shard_but(("order = torch.randperm(length", "order = torch.rand(length"), ("order[", "order.argsort()[")),
+            changed(
+                _shard, ("[rank::world_size]", "[length * rank // world_size : length * (rank + 1) // world_size]")
+            ),
+            changed(_shard, ("seed + epoch", "hash((seed, epoch)) % 2**31")),
             lambda length, rank, world_size, epoch, seed: torch.tensor(
                 random.Random(f"{seed} {epoch}").sample(range(length), length)[rank::world_size], dtype=torch.int64
             ),
@@ -289,7 +240,7 @@ exercise(
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-Gradients = dict[str, Tensor | None]  # by the parameter's name
+Gradients = dict[str, Tensor]  # by the parameter's name; NaN: this rank has none
 
 
 def _untidy(new: Inputs) -> list[tuple]:
@@ -307,22 +258,22 @@ def _untidy(new: Inputs) -> list[tuple]:
     names = list(layers)
     model = nn.ModuleDict({names[i]: layers[names[i]] for i in new.permutation(4).tolist()})
     model["branch"] = nn.Linear(c, a)
-    for parameter in model.parameters():
+    gradients: list[Gradients] = [{}, {}]
+    for name, parameter in model.named_parameters():
         parameter.data = new.randn(*parameter.shape)
-    lonely = new.size(0, 1)
-
-    def of(rank: int, name: str) -> Tensor | None:
-        nothing = name.startswith(("frozen", "unused")) or (rank == lonely and name.startswith("branch"))
-        return None if nothing else new.randn(*model.get_parameter(name).shape) + 2 * rank
-
-    return [(model, [{name: of(rank, name) for name, _ in model.named_parameters()} for rank in range(2)])]
+        if not name.startswith(("frozen", "unused")):
+            for rank, own in enumerate(gradients):
+                own[name] = new.randn(*parameter.shape) + 2 * rank
+    lonely = gradients[new.size(0, 1)]
+    lonely["branch.weight"].fill_(torch.nan), lonely["branch.bias"].fill_(torch.nan)
+    return [(model, gradients)]
 
 
 def _gradients_on_rank(answer: Any, model: nn.Module, gradients: list[Gradients]) -> dict:
     """Give the model this rank's gradients, call the answer, and look what the gradients are then."""
     for name, parameter in model.named_parameters():
-        gradient = gradients[dist.get_rank()][name]
-        parameter.grad = None if gradient is None else gradient.clone()
+        gradient = gradients[dist.get_rank()].get(name)
+        parameter.grad = None if gradient is None or gradient.isnan().any() else gradient.clone()
     before = weights(model)
     answer(model)
     seen: dict[str, Any] = {"The model's weights": "as they were" if weights(model).equal(before) else "changed"}
@@ -339,122 +290,37 @@ def _messages_on_rank(answer: Any, model: nn.Module, gradients: list[Gradients])
     return {**seen, "The list of collectives": seen["calls"]}
 
 
-def _rows(yours: dict, expected: dict) -> list[Tensor]:
-    """All gradients of each rank in one row; a missing one counts as zeros."""
-    names = [name for name, value in expected.items() if isinstance(value, Tensor)]
-    parts = {name: torch.zeros_like(expected[name]) if yours[name] is None else yours[name] for name in names}
-    return [torch.cat([v.flatten() for n, v in parts.items() if n.endswith(f"rank {rank}")]) for rank in range(2)]
+def _row(seen: dict, gradients: list[Gradients], rank: int) -> Tensor:
+    """All gradients that were seen on a rank, with zeros where it has none."""
+    values = [(seen[f"The gradient of `{name}` on rank {rank}"], own) for name, own in gradients[rank].items()]
+    return torch.cat([(torch.zeros_like(own) if value is None else value).flatten() for value, own in values])
 
 
-def _rows_are(formula: Callable[[Tensor, Tensor], Any], exchanged: bool = True) -> Callable:
-    """A `when`: formula(a, b) gives both ranks' rows, made of the ranks' own; NaN where a rank has none."""
+def _rows(test: Callable[[Tensor, Tensor, Tensor], Any]) -> Callable:
+    """A `when`: test(yours, mean, own), each float [2, n], a row for each rank. In own, a missing gradient is NaN."""
 
     def when(yours: dict, expected: dict, model: nn.Module, gradients: list[Gradients]) -> bool:
-        some = [name for name in gradients[0] if any(own[name] is not None for own in gradients)]
-        none = [torch.full_like(model.get_parameter(name), torch.nan) for name in some]
-        own = [
-            torch.cat([(absent if g[n] is None else g[n]).flatten() for n, absent in zip(some, none, strict=True)])
-            for g in gradients
-        ]
-        wanted = [row.nan_to_num() for row in formula(*own)]
-        return bool(yours["calls"][0]) == exchanged and all(map(pairs.close, _rows(yours, expected), wanted))
+        own = torch.stack([torch.cat([each.flatten() for each in row.values()]) for row in gradients])
+        return test(*(torch.stack([_row(seen, gradients, r) for r in range(2)]) for seen in (yours, expected)), own)
 
     return when
 
 
-def _same_for_both(formula: Callable[[Tensor, Tensor], Tensor]) -> Callable:
-    return _rows_are(lambda a, b: [formula(a.nan_to_num(), b.nan_to_num())] * 2)
-
-
-def _of_gradients(yours: dict, test: Callable[[str, Any], bool]) -> list[str]:
-    return [name for name, value in yours.items() if name.startswith("The gradient of") and test(name, value)]
-
-
-def _missing(yours: dict, expected: dict, *_: Any) -> list[str]:
-    return _of_gradients(yours, lambda name, value: value is None and expected[name] is not None)
-
-
-def _same_numbers(yours: dict, expected: dict, *_: Any) -> bool:
-    both = zip(_rows(yours, expected), _rows(expected, expected), strict=True)
-    return all(pairs.close(a.sort().values, b.sort().values) and not pairs.close(a, b) for a, b in both)
-
-
-def _some_are_right(yours: dict, expected: dict, model: nn.Module, gradients: list[Gradients]) -> bool:
-    """Some gradients are the mean, the others are the rank's own."""
-    right = own = 0
-    for rank, name in itertools.product(range(2), gradients[0]):
-        full = f"The gradient of `{name}` on rank {rank}"
-        if expected[full] is None or yours[full] is None or gradients[rank][name] is None:
-            continue
-        right, before = right + pairs.close(yours[full], expected[full]), own
-        own += pairs.close(yours[full], gradients[rank][name])
-        if own == before and not pairs.close(yours[full], expected[full]):
-            return False
-    return right > 0 and own > 0
-
-
-def _tied_is_doubled(yours: dict, expected: dict, *_: Any) -> bool:
-    wrong = _of_gradients(yours, lambda name, value: value is not None and not pairs.close(value, expected[name]))
-    both = [name for name in wrong if "code.weight" in name]
-    return len(wrong) == len(both) == 2 and all(pairs.close(yours[name], 2 * expected[name]) for name in both)
+def _partly_averaged(yours: Tensor, mean: Tensor, own: Tensor) -> bool:
+    averaged = yours.isclose(mean, 1e-4, 1e-6) | own.isnan()
+    return bool((averaged | yours.isclose(own, 1e-4, 1e-6)).all() and not averaged.all())
 
 
 def _average(model):
     for parameter in model.parameters():
-        if not parameter.requires_grad:
-            continue
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        dist.all_reduce(parameter.grad)
-        parameter.grad /= dist.get_world_size()
+        if parameter.requires_grad:
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            dist.all_reduce(gradient)
+            parameter.grad = gradient / dist.get_world_size()
 
 
 _average_but = partial(changed, _average)
-_SUM, _DIVIDE = "dist.all_reduce(parameter.grad)", "parameter.grad /= dist.get_world_size()"
-
-
-def _result_dropped(model):
-    for p in model.parameters():
-        if p.requires_grad:
-            gradient = torch.zeros_like(p) if p.grad is None else p.grad.clone()
-            dist.all_reduce(gradient)
-            gradient /= dist.get_world_size()
-
-
-def _filled_not_kept(model):
-    for p in model.parameters():
-        if p.requires_grad:
-            gradient = torch.zeros_like(p) if p.grad is None else p.grad
-            dist.all_reduce(gradient)
-            gradient /= dist.get_world_size()
-
-
-def _divided_by_those_present(model):
-    for p in model.parameters():
-        if p.requires_grad:
-            present = torch.tensor(float(p.grad is not None))
-            gradient = torch.zeros_like(p) if p.grad is None else p.grad
-            dist.all_reduce(present)
-            dist.all_reduce(gradient)
-            p.grad = gradient / present.clamp(min=1)
-
-
-def _tied_twice(model):
-    trainable = [p for _, p in model.named_parameters(remove_duplicate=False) if p.requires_grad]
-    for p in trainable:
-        if p.grad is None:
-            p.grad = torch.zeros_like(p)
-        dist.all_reduce(p.grad)
-    for p in model.parameters():
-        if p.grad is not None:
-            p.grad /= dist.get_world_size()
-
-
-def _mixed_up(model):
-    average = [p for p in model.parameters() if p.requires_grad]
-    _average(model)
-    for p in average:
-        p.grad = p.grad.flatten().flip(0).view_as(p)
+_SUM, _PRESENT = "dist.all_reduce(gradient)", "torch.tensor(float(parameter.grad is not None))"
 
 
 GRADIENT_MISTAKES = [
@@ -469,143 +335,71 @@ GRADIENT_MISTAKES = [
         """,
     ),
     *pairs.lost(
-        _average_but(("if not parameter.requires_grad:", "if parameter.grad is None:")),
+        _average_but(("parameter.requires_grad", "parameter.grad is not None")),
         look="One rank has no gradient for `branch.weight` and `branch.bias`: it still has to take part, with zeros",
     ),
     *altered(
         _average,
         r"""
-        if not parameter.requires_grad:\n            continue → pass && if parameter.grad is None: → if False:
-        parameter.grad = torch.zeros_like(parameter) → pass
+        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad → parameter.grad
             A gradient may be None: on all ranks where a parameter is frozen or unused, or on one of them only. Skip
             frozen parameters; where only this rank has None, take part with zeros.
             look: `parameter.grad is None`
             when: says(yours, "NoneType", "of type torch.Tensor")
-        dist.all_reduce(parameter.grad) → dist.all_reduce(parameter.data)
+        dist.all_reduce(gradient) → dist.all_reduce(parameter.data)
             Your function changed the weights: only the gradients should change.
             look: `parameter.grad`, not `parameter` or `parameter.data`
             when: "changed" in pairs.on_both(yours, "The model's weights")
-        if not parameter.requires_grad:\n            continue → pass
+        if parameter.requires_grad: → if True:
             A frozen parameter has a gradient now: weight decay would start to move it.
             look: `requires_grad` is the same on all ranks, so every rank can skip the frozen ones
-            when: _of_gradients(yours, lambda name, value: "frozen" in name and value is not None)
-        dist.all_reduce(parameter.grad) → pass
-        dist.all_reduce(parameter.grad) → pass && parameter.grad /= dist.get_world_size() → pass
+            when: any("frozen" in name and value is not None for name, value in yours.items())
+        dist.all_reduce(gradient) → pass
             The ranks exchanged nothing: each has only its own gradients, changed or not.
             look: `dist.all_reduce`
             when: not any(yours["calls"])
-        _result_dropped
-        dist.all_reduce(parameter.grad) → dist.barrier() && parameter.grad /= dist.get_world_size() → pass
+        else parameter.grad → else parameter.grad.clone()
+                && parameter.grad = gradient / dist.get_world_size() → gradient /= dist.get_world_size()
             The ranks exchange something, but afterward their gradients are what they were before.
             look: the result has to end up in `parameter.grad`: `copy_`, or work on `.grad` itself
-            when: _rows_are(lambda a, b: (a, b))
-        _divided_by_those_present
+            when: _rows(lambda yours, mean, own: pairs.close(yours, own.nan_to_num()))
+        dist.all_reduce(gradient) → present = torch.tensor(float(parameter.grad is not None));
+                dist.all_reduce(present); dist.all_reduce(gradient) && / dist.get_world_size() → / present.clamp(min=1)
             Where one rank has no gradient, you divide by the number of ranks that have one. A missing gradient counts
             as zeros.
             look: in the loss of the whole batch, the samples of that rank did not touch the branch
-            when: _rows_are(lambda a, b: [torch.stack([a, b]).nanmean(0)] * 2)
-        parameter.grad /= dist.get_world_size()
-                → parameter.grad /= dist.get_world_size()\n        if parameter.grad.any(): break
-        = _average(nn.ParameterList([p for p in model.parameters() if p.grad is not None][:2]))
+            when: _rows(lambda yours, mean, own: pairs.close(yours, own.nanmean(0).expand(2, -1)))
+        dist.get_world_size() → dist.get_world_size()\n            if gradient.any(): break
             Only some gradients are averaged; the others are still those of each rank.
             look: the loop: does it reach every parameter?
-            when: _some_are_right
-        _filled_not_kept
+            when: _rows(_partly_averaged)
+        parameter.grad = gradient / dist.get_world_size() → gradient /= dist.get_world_size()
             One rank still has no gradient where the other does: after the next step, their weights differ. A missing
             gradient counts as zeros, and both ranks need the mean.
             look: store the result in `parameter.grad`, also where it was None
-            when: _missing
-        parameter.grad /= dist.get_world_size() → pass
+            when: any(value is None and expected[name] is not None for name, value in yours.items())
+        gradient / dist.get_world_size() → gradient
             Your gradients are the sum over the ranks: every step is too long by a factor of the number of ranks.
             look: all-reduce adds up; what is left to do for a mean?
-            when: _same_for_both(lambda a, b: a + b)
-        dist.get_world_size() → dist.get_world_size() ** 2
-        dist.all_reduce(parameter.grad) → dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+            when: _rows(lambda yours, mean, own: pairs.close(yours, 2 * mean))
+        dist.all_reduce(gradient) → dist.all_reduce(gradient, op=dist.ReduceOp.AVG)
             Your gradients are divided twice by the number of ranks: every step is too short.
             look: one division, either before the all-reduce or after it (`ReduceOp.AVG` divides, too)
-            when: _same_for_both(lambda a, b: (a + b) / 4)
-        dist.all_reduce(parameter.grad) → dist.all_reduce(parameter.grad, op=dist.ReduceOp.MAX)
-                && parameter.grad /= dist.get_world_size() → pass
-        dist.all_reduce(parameter.grad) → dist.all_reduce(parameter.grad, op=dist.ReduceOp.MIN)
-        dist.all_reduce(parameter.grad) → dist.all_reduce(parameter.grad, op=dist.ReduceOp.PRODUCT)
-                && parameter.grad /= dist.get_world_size() → pass
-            These are the largest gradients of any rank, the smallest, or their product: the exercise asks for the mean.
-            look: the `op` of `all_reduce`: the sum is the default
-            when: lambda *seen: any(_same_for_both(lambda a, b, f=f, by=by: f(a, b) / by)(*seen) for f in
-                (torch.maximum, torch.minimum, torch.mul) for by in (1, 2))
-        dist.all_reduce(parameter.grad) → dist.broadcast(parameter.grad, 0)
-                && parameter.grad /= dist.get_world_size() → pass
-        dist.all_reduce(parameter.grad) → dist.broadcast(parameter.grad, 1)
-            Both ranks now have the gradients of one of them: the gradients of the other one are lost.
-            look: `broadcast` copies; the exercise asks for the mean
-            when: lambda *seen: any(_same_for_both(lambda a, b, f=f, by=by: f(a, b) / by)(*seen) for f in (lambda a, b:
-                a, lambda a, b: b) for by in (1, 2))
-        dist.all_reduce(parameter.grad) → dist.reduce(parameter.grad, 0)
-                && parameter.grad /= dist.get_world_size()
-                → if dist.get_rank() == 0: parameter.grad /= dist.get_world_size()
-        parameter.grad /= dist.get_world_size() → if dist.get_rank() == 0: parameter.grad /= dist.get_world_size()
-        dist.all_reduce(parameter.grad) → dist.reduce(parameter.grad, 1)
+            when: _rows(lambda yours, mean, own: pairs.close(yours, mean / 2))
+        dist.all_reduce(gradient) → dist.reduce(gradient, 0)
             Only one rank has the mean: the ranks would drift apart.
             look: `dist.reduce` gives the result to one rank, `dist.all_reduce` to all, with `async_op=True` only after
                 you call `wait()` on what it returns; then every rank divides
-            when: sum(map(pairs.close, _rows(yours, expected), _rows(expected, expected))) == 1
-        /= dist → //= dist
-            Your gradients are rounded down to whole numbers.
-            look: `//`: a mean needs `/`
-            when: all(row.equal(row.floor()) and row.any() for row in _rows(yours, expected))
-        dist.get_world_size() → len(list(model.parameters()))
-        /= dist.get_world_size() → *= 0.7
-            Your gradients are the sum over the ranks, divided by something other than the number of ranks.
-            look: `dist.get_world_size()`
-            when: all(not pairs.close(row, right) and pairs.close(row, right * (row.norm() / right.norm())) for row,
-                right in zip(_rows(yours, expected), _rows(expected, expected), strict=True))
-        _tied_twice
-            The tied weight is counted twice: it has two names in the model, but it is one parameter.
-            look: `model.parameters()` names it once
-            when: _tied_is_doubled
-        _mixed_up
-            The right numbers are in the wrong places.
-            look: take them out of the row in the same order in which you put them in
-            when: _same_numbers
+            when: _rows(lambda yours, mean, own: pairs.close(yours[0], mean[0]) != pairs.close(yours[1], mean[1]))
+        dist.all_reduce(gradient) → dist.broadcast(gradient, 0) || dist.all_reduce(gradient, op=dist.ReduceOp.MAX)
+        / dist.get_world_size() → * 0.7
+            Both ranks now have the same gradients, but these are not the mean of what the ranks had.
+            look: `broadcast` copies the gradients of one rank; `all_reduce` adds up, unless `op` says otherwise. Divide
+                by the number of ranks, once for each parameter, and keep every number in its place.
+            when: _rows(lambda yours, mean, own: pairs.close(yours[0], yours[1]))
         """,
     ),
 ]
-
-
-def _none_where_none_everywhere(model):
-    for p in model.parameters():
-        present = torch.tensor(float(p.grad is not None))
-        dist.all_reduce(present)
-        if present:
-            gradient = torch.zeros_like(p) if p.grad is None else p.grad
-            dist.all_reduce(gradient)
-            p.grad = gradient / dist.get_world_size()
-
-
-def _gathered(model):
-    for p in model.parameters():
-        if p.requires_grad:
-            mine = torch.zeros_like(p) if p.grad is None else p.grad
-            parts = [torch.zeros_like(p) for _ in range(dist.get_world_size())]
-            dist.all_gather(parts, mine)
-            p.grad = torch.stack(parts).mean(0)
-
-
-def _all_started_first(model):
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    for p in trainable:
-        p.grad = torch.zeros_like(p) if p.grad is None else p.grad / dist.get_world_size()
-    for handle in [dist.all_reduce(p.grad, async_op=True) for p in trainable]:
-        handle.wait()
-
-
-def _gathered_as_objects(model):
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, [p.grad for p in model.parameters()])
-    for p, *gradients in zip(model.parameters(), *everyone, strict=True):
-        if p.requires_grad:
-            p.grad = sum(torch.zeros_like(p) if g is None else g for g in gradients) / len(gradients)
-
 
 exercise(
     "average_gradients",
@@ -630,11 +424,14 @@ exercise(
         measure=ranks.measure(_gradients_on_rank),
         mistakes=GRADIENT_MISTAKES,
         also_right=[
-            _average_but((_SUM, "dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)"), (_DIVIDE, "pass")),
-            _all_started_first,
-            _gathered,
-            _gathered_as_objects,
-            _none_where_none_everywhere,
+            _average_but((_SUM, "dist.all_reduce(gradient, op=dist.ReduceOp.AVG)"), (" / dist.get_world_size()", "")),
+            _average_but((_SUM, "parts = [None] * 2; dist.all_gather_object(parts, gradient); gradient = sum(parts)")),
+            _average_but(  # where no rank has a gradient, None stays
+                (
+                    "if parameter.requires_grad",
+                    f"present = {_PRESENT}\n        dist.all_reduce(present)\n        if present",
+                )
+            ),
         ],
     ),
 )
@@ -643,61 +440,52 @@ exercise(
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-Counts = list[list[tuple[int, int]]]  # for each rank, of each of its batches: how many are right, how many there are
-SLIPS: list[Callable[[Counts], list[float]]] = []  # what known mistakes give on the two ranks
-ADD = "add right answers and samples over the ranks, then divide once"
+SLIPS: dict[str, list[Callable[[Tensor, Tensor], Tensor]]] = {  # what mistakes make of the counts of right and seen
+    "ranks": [lambda right, seen: _shares(right, seen).mean(), lambda right, seen: _shares(right, seen).sum()],
+    "batches": [lambda right, seen: (right / seen).nanmean(), lambda right, seen: (right / seen).nanmean(1).mean()],
+    "own samples": [lambda right, seen: right.sum() / seen.sum(1), lambda right, seen: right.sum() / seen.sum(1) / 2],
+    "own right": [lambda right, seen: right.sum(1) / seen.sum()],
+    "divided": [lambda right, seen: _share(right, seen) / 2],
+    "one batch": [lambda right, seen, at=at: _share(right[[0, 1], at], seen[[0, 1], at]) for at in ([0, 0], [3, 1])],
+    "count": [lambda right, seen: right.sum()],
+    "percent": [lambda right, seen: 100 * _share(right, seen)],
+    "rounded": [lambda right, seen: _share(right, seen).round(decimals=2), lambda right, seen: torch.zeros(1)],
+    "wrong": [lambda right, seen: 1 - _share(right, seen)],
+}
 
 
-def _score_net(new: Inputs) -> nn.Module:
-    """float [N, 5] -> logits [N, 3], with a batch norm whose statistics differ from those of any batch."""
-    model = nn.Sequential(nn.Linear(5, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3))
+def _share(right: Tensor, seen: Tensor) -> Tensor:
+    return right.sum() / seen.sum()
+
+
+def _shares(right: Tensor, seen: Tensor) -> Tensor:
+    return right.sum(1) / seen.sum(1)
+
+
+def _counts(model: nn.Module, shards: list[list[Batch]], training: bool = False) -> Tensor:
+    """How many are right and how many there are, float [2, 2, 4], of each batch of each rank; 0 where there is none."""
+    model, counts = copy.deepcopy(model).train(training), torch.zeros(2, 2, 4)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(new.randn(*parameter.shape))
-        model[1].running_mean.copy_(2 * new.randn(12))
-        model[1].running_var.copy_(new.rand(12) * 3 + 0.2)
-    return model
-
-
-def _counts(model: nn.Module, shards: list[list[Batch]], training: bool = False) -> Counts:
-    model = copy.deepcopy(model).train(training)
-    with torch.no_grad():
-        return [[(int((model(x).argmax(1) == y).sum()), len(y)) for x, y in batches] for batches in shards]
-
-
-def _right(counts: Counts) -> int:
-    return sum(right for batches in counts for right, _ in batches)
-
-
-def _seen(counts: Counts) -> int:
-    return sum(n for batches in counts for _, n in batches)
-
-
-def _share(counts: Counts) -> float:
-    return _right(counts) / _seen(counts)
-
-
-def _shares(counts: Counts) -> list[float]:
-    return [_share([own]) for own in counts]
-
-
-def _batch_shares(counts: Counts) -> list[list[float]]:
-    return [[right / n for right, n in own] for own in counts]
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+        for rank, batches in enumerate(shards):
+            for i, (x, y) in enumerate(batches):
+                counts[:, rank, i] = torch.tensor([(model(x).argmax(1) == y).sum(), len(y)])
+    return counts
 
 
 def _unequal_shards(new: Inputs) -> list[tuple]:
     """A model, and the batches of two ranks for which no mistake gives what is right, or what another one gives."""
     while True:
-        model, size = _score_net(new), new.size(9, 13)
+        model, size = network(new, 5, 3, norm=True), new.size(9, 13)
         sizes = [[size] * 3 + [new.size(3, 7)], [new.size(3, 5), new.size(6, 8)]]
         shards = [[(new.randn(n, 5), new.ints(0, 3, (n,))) for n in row] for row in sizes]
         counts, in_training = _counts(model, shards), _counts(model, shards, training=True)
-        rows = [[_share(counts)] * 2, [_share(in_training)] * 2, *(formula(counts) for formula in SLIPS)]
-        if all((one - two).abs().max() > 0.002 for one, two in itertools.combinations(torch.tensor(rows), 2)):
+        found = [
+            _share(*counts),
+            _share(*in_training),
+            _shares(*counts),
+            *(slip(*counts) for slip in itertools.chain(*SLIPS.values())),
+        ]
+        if torch.pdist(torch.stack([each.expand(2) for each in found]), p=torch.inf).min() > 0.002:
             return [(model, shards)]
 
 
@@ -710,24 +498,15 @@ def _score_on_rank(answer: Any, model: nn.Module, shards: list[list[Batch]]) -> 
     return {"The accuracy": score, "With no batches on rank 1, the accuracy": with_empty, "calls": calls}
 
 
-def _scores_are(yours: dict, values: list[float]) -> list[bool]:
-    both = pairs.on_both(yours, "The accuracy")
-    return [abs(float(mine) - value) < 1e-4 for mine, value in zip(both, values, strict=True)]
+def _scores_are(yours: dict, values: Tensor) -> list[bool]:
+    both = zip(pairs.on_both(yours, "The accuracy"), values.expand(2).tolist(), strict=True)
+    return [abs(float(mine) - value) < 1e-4 for mine, value in both]
 
 
-def _slip(problem: str, formula: Callable[[Counts], Any], *wrong: Callable, look: str = ADD) -> Mistake:
-    """formula: what both ranks get, or the list of what each gets, made of the counts of each."""
-
-    def on_ranks(counts: Counts) -> list[float]:
-        values = formula(counts)
-        return values if isinstance(values, list) else [float(values)] * 2
-
-    SLIPS.append(on_ranks)
-    return Mistake(
-        problem,
-        *wrong,
-        look=look,
-        when=lambda yours, expected, *inputs: all(_scores_are(yours, on_ranks(_counts(*inputs)))),
+def _slip(name: str) -> Callable:
+    """A `when`: the ranks have what one of these formulas gives."""
+    return lambda yours, expected, *inputs: any(
+        all(_scores_are(yours, formula(*_counts(*inputs)))) for formula in SLIPS[name]
     )
 
 
@@ -744,14 +523,6 @@ def _score(model, batches):
 
 
 _score_but = partial(changed, _score)
-_SUM_COUNTS, _RETURN = "dist.all_reduce(counts)", "return (counts[0] / counts[1]).item()"
-_OWN_SHARE = ("torch.tensor([right, seen])", "torch.tensor(right / max(seen, 1))")
-_BATCH_SHARES = (
-    ("right = seen = 0", "right = seen = 0.0"),
-    (".sum().item()", ".float().mean().item()"),
-    ("len(labels)", "1"),
-)
-_MEAN_OF_RANKS = (_RETURN, "return counts.item() / dist.get_world_size()")
 
 
 def _objects_gathered(model, batches):
@@ -760,17 +531,6 @@ def _objects_gathered(model, batches):
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, right)
     return sum(map(sum, everyone)) / sum(map(len, everyone))
-
-
-def _rank_0_tells(model, batches):
-    model.eval()
-    right = torch.tensor(float(sum((model(x).argmax(1) == y).sum() for x, y in batches)))
-    seen = torch.tensor(float(sum(len(y) for _, y in batches)))
-    dist.reduce(right, 0)
-    dist.reduce(seen, 0)
-    share = right / seen if dist.get_rank() == 0 else torch.zeros(())
-    dist.broadcast(share, 0)
-    return float(share)
 
 
 exercise(
@@ -798,153 +558,79 @@ exercise(
                 lambda model, batches: _score(model, batches) if batches else 0.0,
                 look="The ranks have different numbers of batches, perhaps none: a collective belongs after the loop",
             ),
-            """
-            [right, seen] → [right / seen * seen, seen]
-            torch.tensor([right, seen]) → torch.stack([torch.tensor([right, seen]) for _ in batches])[0]
-                A rank without any batch divides by zero, or stacks an empty list. A rank may have no batches; then it
-                adds zero to the sums.
-                look: divide once, after the counts of all ranks are added
-                when: says(yours, "empty", "requires at least one", "division by zero")
-            return (counts[0] / counts[1]).item()
-                    → if dist.get_rank() == 0: return (counts[0] / counts[1]).item() || pass
+            r"""
+            return → if dist.get_rank() == 0: return
                 One rank returns None: every rank returns the accuracy.
                 look: the `return`, and what is under `if dist.get_rank() == 0:`
                 when: None in pairs.on_both(yours, "The accuracy")
-            """,
-            _slip(
-                "This is each rank's own accuracy.",
-                _shares,
-                _score_but((_SUM_COUNTS, "counts[1].clamp_(min=1)")),
-                _score_but((_SUM_COUNTS, "dist.barrier(); counts[1].clamp_(min=1)")),
-                look="what do the ranks have to exchange?",
-            ),
-            _slip(
-                "This is the mean of the ranks' accuracies. The ranks have different numbers of samples, so a "
-                "sample in a short shard counts for more.",
-                lambda counts: _mean(_shares(counts)),
-                _score_but(_OWN_SHARE, _MEAN_OF_RANKS),
-            ),
-            _slip(
-                "This is a mean of the ranks' accuracies, weighted by their numbers of batches. But some batches "
-                "are shorter.",
-                lambda counts: sum(_share([own]) * len(own) for own in counts) / sum(map(len, counts)),
-                _score_but(
-                    ("[right, seen]", "[right / max(seen, 1) * len(batches), float(len(batches))]"),
-                ),
-            ),
-            _slip(
-                "This is the sum of the ranks' accuracies.",
-                lambda counts: sum(_shares(counts)),
-                _score_but(_OWN_SHARE, (_RETURN, "return counts.item()")),
-            ),
-            _slip(
-                "This is the accuracy of the best rank.",
-                lambda counts: max(_shares(counts)),
-                _score_but(
-                    _OWN_SHARE, ("(counts)", "(counts, op=dist.ReduceOp.MAX)"), (_RETURN, "return counts.item()")
-                ),
-                look="the `op` of `all_reduce`",
-            ),
-            _slip(
-                "This is a mean of means: first over each rank's batches, then over the ranks. Both have different "
-                "sizes.",
-                lambda counts: _mean([*map(_mean, _batch_shares(counts))]),
-                _score_but(*_BATCH_SHARES, _OWN_SHARE, _MEAN_OF_RANKS),
-            ),
-            _slip(
-                "This is the mean over all batches, and some of them are shorter than others.",
-                lambda counts: _mean([*itertools.chain(*_batch_shares(counts))]),
-                _score_but(*_BATCH_SHARES),
-            ),
-            _slip(
-                "The right answers of all ranks are divided by the samples of one: add the samples, too.",
-                lambda counts: [_right(counts) / _seen([own]) for own in counts],
-                _score_but(("counts[1])", "max(seen, 1))")),
-            ),
-            _slip(
-                "You assume that every rank has as many samples as yours: the shards have different sizes.",
-                lambda counts: [_right(counts) / _seen([own]) / 2 for own in counts],
-                _score_but(("counts[1])", "(max(seen, 1) * dist.get_world_size()))")),
-            ),
-            _slip(
-                "The right answers of one rank are divided by the samples of all: add the right answers, too.",
-                lambda counts: [_right([own]) / _seen(counts) for own in counts],
-                _score_but(("(counts[0] ", "(right ")),
-            ),
-            _slip(
-                "This is the accuracy divided by the number of ranks: counts of all ranks are sums, not means.",
-                lambda counts: _share(counts) / 2,
-                _score_but((_RETURN, f"{_RETURN} / dist.get_world_size()")),
-            ),
-            _slip(
-                "This counts the first batch of each rank only.",
-                lambda counts: _share([own[:1] for own in counts]),
-                _score_but(("seen += len(labels)", "seen += len(labels); break")),
-                look="what leaves the loop",
-            ),
-            _slip(
-                "This counts the last batch of each rank only.",
-                lambda counts: _share([own[-1:] for own in counts]),
-                _score_but(("right += ", "right = "), ("seen += ", "seen = ")),
-                look="the counts start at zero before the loop, and grow in it",
-            ),
-            _slip(
-                "This is the number of right answers: divide it by the number of samples on all ranks.",
-                _right,
-                _score_but(("counts[0] / counts[1]", "counts[0].float()")),
-            ),
-            _slip(
-                "This is in percent; the exercise asks for a share from 0 to 1.",
-                lambda counts: 100 * _share(counts),
-                _score_but((_RETURN, f"{_RETURN} * 100")),
-                look="the last line",
-            ),
-            _slip(
-                "Your result is rounded to two digits: return the share unrounded.",
-                lambda counts: round(_share(counts), 2),
-                _score_but((_RETURN, "return round((counts[0] / counts[1]).item(), 2)")),
-                look="`round`",
-            ),
-            _slip(
-                "Your result is 0: `//` divides whole numbers and rounds down.",
-                lambda counts: 0,
-                _score_but((_RETURN, "return (counts[0] // counts[1]).item()")),
-                look="`/`",
-            ),
-            _slip(
-                "This is the share of wrong answers.",
-                lambda counts: 1 - _share(counts),
-                _score_but(("== labels", "!= labels")),
-                look="the comparison with the labels",
-            ),
-            """
+            dist.all_reduce(counts) → counts[1].clamp_(min=1) || dist.barrier(); counts[1].clamp_(min=1)
+                The ranks exchanged nothing: each result comes from the batches of one rank alone.
+                look: `dist.all_reduce`
+                when: not any(yours["calls"]) or all(_scores_are(yours, _shares(*_counts(model, shards))))
+            torch.tensor([right, seen]) → torch.tensor(right / max(seen, 1)) && (counts[0] / counts[1]).item()
+                    → counts.item() / dist.get_world_size() || counts.item()
+                You add or average the ranks' accuracies. The ranks have different numbers of samples, so a sample in a
+                short shard would count for more.
+                when: _slip("ranks")
+            .sum().item() → .float().mean().item() && len(labels) → 1 && right = seen = 0 → right = seen = 0.0
+            .sum().item() → .float().mean().item() && len(labels) → 1 && (counts[0] / counts[1]).item()
+                    → counts.item() / dist.get_world_size() && [right, seen] → right / max(seen, 1)
+                You average the accuracies of batches, and some batches are shorter than others.
+                when: _slip("batches")
+            / counts[1] → / max(seen, 1) || / (max(seen, 1) * dist.get_world_size())
+                You divide the right answers of all ranks by the samples of one, or by as many for each rank. The shards
+                have different sizes: add the samples of all ranks, too.
+                when: _slip("own samples")
+            (counts[0] / → (right /
+                The right answers of one rank are divided by the samples of all: add the right answers, too.
+                when: _slip("own right")
+            (counts[0] / counts[1]).item() → (counts[0] / counts[1]).item() / dist.get_world_size()
+                This is the accuracy divided by the number of ranks: counts of all ranks are sums, not means.
+                when: _slip("divided")
+            seen += len(labels) → seen += len(labels); break
+            right += → right = && seen += → seen =
+                This counts one batch of each rank only, the first or the last.
+                look: what leaves the loop; the counts start at zero before it, and grow in it
+                when: _slip("one batch")
+            counts[0] / counts[1] → counts[0].float()
+                This is the number of right answers: divide it by the number of samples on all ranks.
+                when: _slip("count")
+            (counts[0] / counts[1]).item() → (counts[0] / counts[1]).item() * 100
+                This is in percent; the exercise asks for a share from 0 to 1.
+                when: _slip("percent")
+            (counts[0] / counts[1]).item() → round((counts[0] / counts[1]).item(), 2) || (counts[0] // counts[1]).item()
+                Your result is rounded: return the share as it is.
+                look: `round`, or `//`, which rounds down to 0
+                when: _slip("rounded")
+            == labels → != labels
+                This is the share of wrong answers.
+                when: _slip("wrong")
             model.eval() → pass
                 The model is still in train mode: batch norm uses the statistics of each batch, so the score depends on
                 how the batches were cut.
                 look: `model.eval()`
-                when: all(_scores_are(yours, [_share(_counts(model, shards, training=True))] * 2))
+                when: all(_scores_are(yours, _share(*_counts(model, shards, training=True))))
             dist.all_reduce(counts) → dist.reduce(counts, 0); counts[1].clamp_(min=1)
                 Only one rank has the right result: {yours[The accuracy on rank 0]:.4f} on rank 0, {yours[The accuracy
                 on rank 1]:.4f} on rank 1.
                 look: `dist.reduce` gives the sum to one rank, `dist.all_reduce` to all
-                when: sum(_scores_are(yours, pairs.on_both(expected, "The accuracy"))) == 1
+                when: sum(_scores_are(yours, torch.tensor(pairs.on_both(expected, "The accuracy")))) == 1
             (counts[0] / counts[1]).item() → counts[0] / counts[1] || f'{counts[0] / counts[1]:.4f}' || counts
                 Your function does not return a Python float, but {yours[The accuracy on rank 0]}.
                 look: `.item()`, or `float(…)`
                 when: any(not isinstance(v, float) for v in pairs.on_both(yours, "The accuracy"))
+            [right, seen] → [right / seen * seen, seen]
             = _score(model, batches) * (1 if batches else float("nan"))
-                If a rank has no batches, the result is not a number: a mean of nothing, or 0 divided by 0.
+                A rank may have no batches: you divide by their number, or take a mean of nothing, or stack an empty
+                list. Such a rank adds zero to the sums.
                 look: divide once, after the counts of all ranks are added
-                when: any(v != v for v in pairs.on_both(yours, "With no batches on rank 1, the accuracy"))
-            dist.all_reduce(counts) → counts[1] = 2 * counts[1] + 1
-                The ranks exchanged nothing, so no rank can know the score of all.
-                look: `dist.all_reduce`
-                when: not any(yours["calls"])
+                when: says(yours, "empty", "requires at least one", "division by zero") or any(v != v for v in
+                    pairs.on_both(yours, "With no batches on rank 1, the accuracy"))
             """,
         ],
         also_right=[
             _objects_gathered,
-            _rank_0_tells,
+            _score_but(("dist.all_reduce(counts)", "dist.reduce(counts, 0); dist.broadcast(counts, 0)")),
             _score_but(("[right, seen]", "[right / seen * seen if seen else 0.0, seen]")),
         ],
     ),
