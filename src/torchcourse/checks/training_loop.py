@@ -11,15 +11,7 @@ from torch import Tensor, nn
 
 from torchcourse.checks import probes, splits
 from torchcourse.checks.engine import Inputs, call, chapter
-from torchcourse.checks.loops import (
-    CHANGED,
-    FORBIDDEN,
-    side_effects,
-    then,  # noqa: F401 - for the tables
-    watch_training,
-    wrong_loss,
-    wrong_order,
-)
+from torchcourse.checks.loops import CHANGED, FORBIDDEN, side_effects, then, watch_training, wrong_loss, wrong_order  # noqa: F401 - for the tables
 from torchcourse.checks.probes import SLOW_START, Batch, Passes, WatchedSGD, network, plain_number, weights
 from torchcourse.checks.spec import Mistake, Spec, changed, says  # noqa: F401 - for the tables
 
@@ -67,19 +59,15 @@ exercise(
             = (2 * (w * x - y).abs() * x).mean()
                 You took the absolute value. The sign of a gradient says in which direction the loss grows.
             = 2 * (w * x - y).mean() * x.mean()
-                You multiplied two means, and the mean of a product is something else: multiply pair by pair, then
-                average.
+                You multiplied two means: multiply pair by pair, then average.
             = (w * x - y).square().mean()
                 This is the loss itself. The question is how it changes with w.
             = 2 * (w * x - y) * x
                 You return one number for each pair. The loss is a mean, so its derivative is a mean as well.
-                look: `.mean()` at the end
                 when: yours.shape == x.shape and (len(x) > 1 or yours.dim() == 1)
-            = 2 * float(torch.dot(w * x - y, x)) / len(x)
             = (2 * (w * x - y) * x).mean().item()
             = (2 * (w * x - y) * x).mean().double()
             = (2 * (w * x - y) * x).mean()[None]
-            = (2 * (w * x - y) * x).mean().numpy()
                 Your gradient should be a float32 tensor without axes, like w. Yours is {yours}.
                 look: `.mean()` of a float32 tensor gives one, without `.item()`
                 when: not says(yours, "") and (not isinstance(yours, Tensor) or yours.dtype != expected.dtype or
@@ -90,7 +78,6 @@ exercise(
         """,
         also_right=[
             lambda w, x, y: torch.func.grad(lambda w: ((w * x - y) ** 2).mean())(w),
-            lambda w, x, y: 2 * (w * x.square().mean() - (x * y).mean()),
             lambda w, x, y: torch.dot(w * x - y, x) * 2 / x.numel(),
             lambda w, x, y: torch.tensor(np.mean(2 * (w.numpy() * x.numpy() - y.numpy()) * x.numpy())),
         ],
@@ -115,9 +102,8 @@ def _ranked(new: Inputs, n: int, classes: int) -> tuple[Tensor, Tensor]:
     """Logits and labels. Some labels have the largest logit, some the second largest, one the smallest, others any."""
     logits, labels = new.randn(n, classes) / 5 - 1, new.ints(0, classes, (n,))  # no probability reaches one half
     right, second = new.size(2, n // 2 - 1), new.size(1, 2)
-    ranks = (
-        [0] * right + [1] * second + [new.size(2, classes - 1) for _ in range(n - right - second - 1)] + [classes - 1]
-    )
+    others = [new.size(2, classes - 1) for _ in range(n - right - second - 1)]
+    ranks = [0] * right + [1] * second + others + [classes - 1]
     for i, rank in zip(new.permutation(n).tolist(), ranks, strict=True):
         other = logits[i].argsort(descending=True)[rank]
         logits[i, [labels[i], other]] = logits[i, [other, labels[i]]]
@@ -147,17 +133,13 @@ exercise(
         atol=1e-6,
         mistakes="""
             = logits.argmax(1) == labels
-            = (logits.argmax(1) == labels).tolist()
                 You return one value for each image: take the mean of them.
                 when: len(yours) == len(labels)
             = (logits.argmax(1) == labels).float().mean()
-                Your result is a tensor, and a tensor is the wrong thing to keep: return a Python number.
-                look: `.item()` takes the number out
-                when: isinstance(yours, Tensor) and yours.numel() == 1
             = np.float32((logits.argmax(1) == labels).float().mean().item())
-                Your result is a NumPy number ({yours}): return a Python number.
-                look: `.item()` or `float(...)`
-                when: isinstance(yours, np.generic | np.ndarray) and yours.size == 1
+                Your result is not a Python number, but {yours}. A tensor is the wrong thing to keep.
+                look: `.item()` takes the number out
+                when: isinstance(yours, Tensor | np.generic | np.ndarray) and np.prod(yours.shape) == 1
             == → !=
                 This is the share of wrong answers; the accuracy is that of right ones.
             .mean() → .sum()
@@ -170,14 +152,9 @@ exercise(
                 `argmax()` without `dim` looks for the largest logit of the whole tensor, not of each row.
             argmax → amax
                 You compared the largest logits with the labels. What counts is where they are: `argmax`.
-            argmax → argmin
-                You took the smallest logit of each row.
-            .mean().item() → .sum().item() / logits.shape[1]
-                You divided by the number of classes: divide by the number of images, `len(labels)`.
-            .mean().item() → .sum().item() / logits.numel()
-                You divided by the number of logits: divide by the number of images, `len(labels)`.
+            .mean().item() → .sum().item() / logits.shape[1] || .sum().item() / logits.numel()
+                You divided by the number of classes or logits: divide by the number of images, `len(labels)`.
             dim=1 → dim=0
-            = _accuracy(logits.T, labels) if logits.shape[0] == logits.shape[1] else _accuracy(logits, labels)
                 You took the argmax over the images, for each class. What counts is the best class for each image.
                 look: the `dim` of argmax: the classes lie along axis 1
             = (logits.topk(2, dim=1).indices == labels[:, None]).any(dim=1).float().mean().item()
@@ -185,22 +162,16 @@ exercise(
             = ((logits.argmax(1) == labels) & (logits.softmax(1).amax(1) > 0.5)).float().mean().item()
             = (logits.softmax(1)[range(len(labels)), labels] > 0.5).double().mean().item()
                 You count only confident answers. The largest logit decides, however small its probability is.
-            = (logits.argmax(1) == labels).sum().item() // len(labels)
             = int(_accuracy(logits, labels))
                 Your share is a whole number: `//` and `int` drop everything after the decimal point.
                 look: `/` divides two integers into a float
             = round(_accuracy(logits, labels), 2)
-            = float(f"{_accuracy(logits, labels):.3f}")
                 Your accuracy is rounded, from {expected} to {yours}. Round when you print it, not before.
-                look: `round`, or a dtype with few digits
                 when: 0 < abs(yours - expected) <= 0.005
         """,
         also_right=[
             lambda logits, labels: int((torch.softmax(logits, -1).max(-1).indices == labels).sum()) / len(labels),
             lambda logits, labels: float(np.mean(logits.numpy().argmax(axis=1) == labels.numpy())),
-            lambda logits, labels: (
-                sum(row.argmax() == k for row, k in zip(logits, labels, strict=True)).item() / len(labels)
-            ),
             lambda logits, labels: (logits.topk(1).indices[:, 0] - labels).eq(0).double().mean().tolist(),
         ],
     ),
@@ -298,7 +269,7 @@ def _three_steps(answer: Any, model: nn.Module, batches: list[Batch], lr: float)
     for i, pair in enumerate(given):
         with torch.enable_grad():
             losses[i] = call(answer, model, *pair, optimizer, may_change=True)
-            changed_things = [what for what in probes.changes(model, start, given, batches) if what in FORBIDDEN]
+            changed_things = sorted({*FORBIDDEN} & {*probes.changes(model, start, given, batches)})
         if changed_things:
             break
     return {
@@ -312,27 +283,7 @@ def _three_steps(answer: Any, model: nn.Module, batches: list[Batch], lr: float)
     } | watch_training(optimizer, model, start)
 
 
-def _step_with_closure(model, images, labels, optimizer):
-    def closure():
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(images), labels, reduction="sum") / len(labels)
-        loss.backward()
-        return loss
-
-    return optimizer.step(closure).item() if model.train() else None
-
-
-def _step_with_autograd_grad(model, images, labels, optimizer):
-    model.train()
-    loss = F.nll_loss(F.log_softmax(model.forward(images), dim=1), labels)
-    parameters = list(model.parameters())
-    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter.grad = gradient
-    optimizer.step()
-    return float(loss.detach())
-
-
-ZERO = "optimizer.zero_grad()"
+_BY_AUTOGRAD = "for p, g in zip(model.parameters(), torch.autograd.grad(loss, [*model.parameters()])): p.grad = g"
 
 exercise(
     "train_step",
@@ -363,27 +314,20 @@ exercise(
                 The model was in eval mode, and your step left it there: dropout and batch norm would not train.
                 look: `model.train()` at the start
                 when: yours["The number of training passes in eval mode"]
-            loss.item() → loss
-                The loss you return is a tensor with its graph: if you keep it, you keep every step that led to it.
-                look: `.item()` takes the number out
-                when: any(loss.requires_grad for loss in yours["losses"])
-            loss.item() → loss.detach()
-                The loss you return is a tensor: return a Python number.
+            loss.item() → loss || loss.detach()
+                The loss you return is a tensor: return a Python number. It may keep its graph, and with it every step.
                 look: `.item()` takes the number out
                 when: any(isinstance(loss, Tensor) for loss in yours["losses"])
-            loss.item() → loss.item() * len(labels)
-                You return the sum of the losses; return the mean of the batch, as `F.cross_entropy` gives it.
+            loss.item() → loss.item() * len(labels) || loss.item() / len(labels)
+                You multiply or divide the loss by the batch size: return the mean, as `F.cross_entropy` gives it.
             loss.item() → F.cross_entropy(model(images), labels).item()
                 You return the loss of the batch after the step; the docstring asks for the one before.
-            loss.item() → loss.item() / len(labels)
-                You divide by the batch size. The loss from `F.cross_entropy` is a mean already.
             """,
         ],
         also_right=[
-            changed(_step, (ZERO, "pass"), ("loss =", f"{ZERO}; loss =")),
-            changed(_step, (ZERO, "model.zero_grad(set_to_none=False)"), ("return", f"{ZERO}; return")),
-            _step_with_closure,
-            _step_with_autograd_grad,
+            changed(_step, ("optimizer.zero_grad()", "pass"), ("loss =", "model.zero_grad(set_to_none=False); loss =")),
+            changed(_step, ("loss.backward()", _BY_AUTOGRAD), ("loss.item()", "float(loss.detach())")),
+            changed(_step, ("loss.backward()", "pass"), ("optimizer.step()", "optimizer.step(loss.backward)")),
         ],
     ),
 )
@@ -439,6 +383,8 @@ def _one_evaluation(answer: Any, model: nn.Module, batches: list[Batch], trainin
         returned = call(answer, model, given, may_change=True)
         changed_things = probes.changes(model, start, given, batches)
     loss, share = returned if isinstance(returned, tuple | list) and len(returned) == 2 else (None, None)
+    means, _, sizes = _means(start, batches)
+    loss_is_right = np.isclose(plain_number(loss) or 0.0, np.dot(means, sizes) / sum(sizes), rtol=1e-4, atol=1e-5)
     return {
         CHANGED: changed_things,
         "The number of passes in train mode": sum(seen["mode"] != "eval" for seen in passes),
@@ -446,52 +392,20 @@ def _one_evaluation(answer: Any, model: nn.Module, batches: list[Batch], trainin
         "Your loss": loss,
         "Your accuracy": share,
         "returned": returned,
-        "mode of the model alone": model.training,
+        "number": "accuracy" if loss_is_right else "loss",  # the first that is wrong
     }
 
 
-def _number(part: str, problem: str, rule: Callable, look: str | None = None) -> Mistake:
-    """One of the two numbers follows a wrong rule, a function of the batches' means and sizes."""
-    index = ("loss", "accuracy").index(part)
-
-    def wrong(model, batches):
-        both = list(_evaluate(model, batches))
-        both[index] = rule(_means(model, batches)[index], [len(labels) for _, labels in batches])
-        return both
+def _follows(*rules: Callable[[list[float], list[int]], float]) -> Callable:
+    """A `when`: the number follows one of these rules, functions of the batches' means and sizes."""
 
     def when(yours, expected, model, batches, training):
         *means, sizes = _means(model, batches)
-        return np.isclose(plain_number(yours[f"Your {part}"]), rule(means[index], sizes), rtol=1e-4, atol=1e-5)
+        of_this = means[yours["number"] == "accuracy"]
+        value = plain_number(yours[f"Your {yours['number']}"])
+        return any(np.isclose(value, rule(of_this, sizes), rtol=1e-4, atol=1e-5) for rule in rules)
 
-    return Mistake(f"Your {part} {problem}", wrong, look=look, when=when)
-
-
-RULES: list[tuple[str, Callable, str | None]] = [
-    (
-        "is the mean of the batches' means: the short last batch counts as much as a full one.",
-        lambda means, sizes: sum(means) / len(means),
-        "weight each batch by `len(labels)`, divide once at the end",
-    ),
-    (
-        "leaves out the last batch, the short one.",
-        lambda means, sizes: np.dot(means[:-1], sizes[:-1]) / sum(sizes[:-1]),
-        "the end of the loop",
-    ),
-    ("is that of the last batch alone.", lambda means, sizes: means[-1], "add up inside the loop, with `+=`"),
-    ("is that of the first batch alone.", lambda means, sizes: means[0], "a `return` inside the loop?"),
-    (
-        "adds up the batches' means and divides by the number of images: multiply each mean by the size of its batch.",
-        lambda means, sizes: sum(means) / sum(sizes),
-        None,
-    ),
-    ("is a sum over the images: divide by how many there are.", lambda means, sizes: np.dot(means, sizes), None),
-    (
-        "is a sum over the images, divided by the number of batches: divide by the number of images.",
-        lambda means, sizes: np.dot(means, sizes) / len(sizes),
-        None,
-    ),
-    ("adds up the means of the batches and never divides.", lambda means, sizes: sum(means), None),
-]
+    return when
 
 
 @torch.inference_mode()
@@ -500,22 +414,6 @@ def _all_at_once(model, batches):
     logits, labels = torch.cat([model.eval()(images) for images, _ in batches]), torch.cat([y for _, y in batches])
     model.train(mode)
     return [F.cross_entropy(logits, labels).item(), np.mean((logits.argmax(1) == labels).numpy())]
-
-
-def _frozen_for_a_while(model, batches):
-    model.requires_grad_(False)
-    numbers = changed(_evaluate, ("torch.no_grad()", "torch.enable_grad()"))(model, batches)
-    model.requires_grad_(True)
-    return numbers
-
-
-def _each_mode_restored(model, batches):
-    modes = {module: module.training for module in model.modules()}
-    twin = copy.deepcopy(model).eval() if len(batches) > 1 else model
-    numbers = _evaluate(twin, batches)
-    for module, mode in modes.items():
-        module.training = mode
-    return numbers
 
 
 exercise(
@@ -556,20 +454,16 @@ exercise(
                 Your function changed the gradients of the parameters. It should leave the model as it was.
                 look: `zero_grad`, `p.grad = None`: an evaluation needs neither
                 when: "gradients" in yours[CHANGED]
-            model.train(was_training) → model.training = was_training
-                The model is back in its old mode, but its layers are not: `model.training = …` sets one flag only.
-                look: `model.train(was_training)`, which reaches every layer
-                when: "modes" in yours[CHANGED] and yours["mode of the model alone"] == training
-            model.train(was_training) → pass || model.train()
-                You did not put the model back into its old mode, so what runs next would run in the wrong one.
-                look: keep `model.training` before the loop, and pass it to `model.train(…)` after it
+            model.train(was_training) → pass || model.train() || model.training = was_training
+                You did not put all of the model back into its old mode, so what runs next would run in the wrong one.
+                look: keep `model.training` before the loop, and pass it to `model.train(…)` after it, which reaches
+                    every layer; `model.training = …` sets one flag only
                 when: "modes" in yours[CHANGED]
             lambda *given: _evaluate(*given)[0]
             lambda *given: [*_evaluate(*given), 1]
                 Your function should return two numbers, (loss, accuracy); it returned {yours[returned]}.
                 when: not isinstance(yours["returned"], tuple | list) or len(yours["returned"]) != 2
             lambda *given: tuple(map(torch.tensor, _evaluate(*given)))
-            lambda *given: (torch.tensor(_evaluate(*given)[0]), _evaluate(*given)[1])
                 Your numbers are tensors: return two Python numbers.
                 look: `.item()` takes the number out
                 when: any(isinstance(part, Tensor) for part in yours["returned"])
@@ -578,18 +472,44 @@ exercise(
             model(images) → model(images).softmax(dim=1)
                 There is a softmax before the cross-entropy, which has one inside.
                 look: give the logits to `F.cross_entropy` as they are
+            right / seen → 100 * right / seen
+                Your accuracy is in percent; the question is for a share from 0 to 1.
+            == labels → != labels
+                Your accuracy is the share of wrong answers.
+            * len(labels) → && loss_sum / seen → loss_sum / len(batches)
+            .sum().item() → .float().mean().item() && right / seen → right / len(batches)
+                Your {yours[number]} is the mean of the batches' means: the short last batch counts as much as any.
+                look: weight each batch by `len(labels)`, divide once at the end
+                when: _follows(lambda means, sizes: sum(means) / len(means))
+            in batches → in batches[:-1]
+                Your {yours[number]} leaves out the last batch, the short one.
+                look: the end of the loop
+                when: _follows(lambda means, sizes: np.dot(means[:-1], sizes[:-1]) / sum(sizes[:-1]))
+            loss_sum += → loss_sum = && loss_sum / seen → loss_sum / len(labels)
+            seen += len(labels) → seen += len(labels); break
+                Your {yours[number]} is that of one batch alone, the first or the last.
+                look: add up inside the loop, with `+=`; is there a `return` in it?
+                when: _follows(lambda means, sizes: means[0], lambda means, sizes: means[-1])
+            * len(labels) →
+            .sum().item() → .float().mean().item()
+                Your {yours[number]} is the sum of the batches' means, divided by the number of images.
+                look: multiply each mean by `len(labels)`
+                when: _follows(lambda means, sizes: sum(means) / sum(sizes))
+            loss_sum / seen → loss_sum || loss_sum / len(batches)
+            right / seen → right || right / len(batches)
+                Your {yours[number]} is a sum over the images: divide it by the number of images, nothing else.
+                when: _follows(np.dot, lambda means, sizes: np.dot(means, sizes) / len(sizes))
+            * len(labels) → && loss_sum / seen → loss_sum
+                Your {yours[number]} adds up the means of the batches and never divides.
+                when: _follows(lambda means, sizes: sum(means))
             """,
-            *(_number(part, *rule) for rule in RULES for part in ("loss", "accuracy")),
-            _number(
-                "accuracy",
-                "is in percent; the question is for a share from 0 to 1.",
-                lambda means, sizes: 100 * np.dot(means, sizes) / sum(sizes),
-            ),
-            _number(
-                "accuracy", "is the share of wrong answers.", lambda means, sizes: 1 - np.dot(means, sizes) / sum(sizes)
+        ],
+        also_right=[
+            _all_at_once,
+            lambda model, batches: changed(_evaluate, ("no_grad", "enable_grad"))(
+                copy.deepcopy(model).requires_grad_(False), batches
             ),
         ],
-        also_right=[_all_at_once, _frozen_for_a_while, _each_mode_restored],
     ),
 )
 
@@ -638,23 +558,18 @@ def _one_training(
     optimizer = WatchedSGD(model, lr)
     with torch.enable_grad():
         returned = call(answer, model, *given, optimizer, epochs, may_change=True)
-        changed_things = [
-            what
-            for what in probes.changes(model, start, given[0] + given[1], training + validation)
-            if what in FORBIDDEN
-        ]
-    pair = (
-        isinstance(returned, tuple | list) and len(returned) == 2 and all(isinstance(x, tuple | list) for x in returned)
-    )
+        changed_things = probes.changes(model, start, given[0] + given[1], training + validation)
+    pair = isinstance(returned, tuple | list) and [isinstance(each, tuple | list) for each in returned] == [True, True]
     losses, accuracies = returned if pair else ([], [])
     return {
-        CHANGED: changed_things,
+        CHANGED: sorted({*FORBIDDEN} & {*changed_things}),
         "The number of losses": len(losses),
         "The number of accuracies": len(accuracies),
         "The trained model (all its weights in one row)": weights(model),
         "The row of losses that you return": _row(losses),
         "The row of accuracies that you return": _row(accuracies),
-        "kinds": sorted({_kind(value) for value in [*losses, *accuracies]}),
+        "tensors": any(isinstance(value, Tensor) for value in [*losses, *accuracies]),
+        "lengths": [len(losses), len(accuracies)],
         "passes": [dict(seen) for seen in optimizer.passes],
         "returned": None if pair else returned,
     } | watch_training(optimizer, model, start)
@@ -663,12 +578,6 @@ def _one_training(
 def _row(values: Sequence[Any]) -> Any:
     numbers = [plain_number(value) for value in values]
     return list(values) if None in numbers else torch.tensor(numbers, dtype=torch.float64)
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return "tensors with graphs" if value.requires_grad else "tensors"
-    return "numbers" if isinstance(value, float | int) else type(value).__name__
 
 
 def _with_faults(
@@ -683,39 +592,16 @@ def _with_faults(
     quiet = [each for each in seen["passes"] if each["images"] < LARGE]
     losses = seen["The row of losses that you return"]
     faults = {
-        "never in train mode": modes[:1] == ["eval"],
-        "later in eval mode": "eval" in modes and modes[:1] != ["eval"],
+        "eval mode": "eval" in modes,
         "zero_grad": "backward onto old gradients" in seen["events"],
         "softmax": isinstance(losses, Tensor) and len(losses) and abs(losses[0] - softmax) < 1e-4,
-        "graphs kept": "tensors with graphs" in seen["kinds"],
-        "tensors kept": "tensors" in seen["kinds"] and "tensors with graphs" not in seen["kinds"],
+        "tensors kept": seen["tensors"],
         "validation with graph": any(each["graph"] for each in quiet),
         "validation in train mode": any(each["mode"] != "eval" for each in quiet),
     }
     found = [name for name, there in faults.items() if there]
-    more = {0: "", 1: "", 2: " After this one, one more fault remains."}
-    rest = more.get(len(found), f" After this one, {len(found) - 1} more faults remain.")
+    rest = f" Faults that remain after this one: {len(found) - 1}." if len(found) > 1 else ""
     return seen | {"Faults": found, "rest": rest}
-
-
-def _lengths(rule: Callable) -> Callable:
-    """A condition on the lengths of the two lists: rule(losses, accuracies, batches, validation batches, epochs)."""
-
-    def when(yours, expected, model, training, validation, lr, epochs):
-        lengths = yours["The number of losses"], yours["The number of accuracies"]
-        return yours["returned"] is None and rule(*lengths, len(training), len(validation), epochs)
-
-    return when
-
-
-ALL_FIVE = (
-    ("        model.train()\n", ""),
-    ("losses, accuracies = [], []\n", "losses, accuracies = [], []\n    model.train()\n    optimizer.zero_grad()\n"),
-    ("            optimizer.zero_grad()\n", ""),
-    ("F.cross_entropy(model(images), labels)", "F.cross_entropy(model(images).softmax(dim=1), labels)"),
-    ("loss.item()", "loss"),
-    ("torch.no_grad()", "torch.enable_grad()"),
-)
 
 
 def _train_then_measure(model, training_batches, validation_batches, optimizer, epochs):
@@ -724,23 +610,6 @@ def _train_then_measure(model, training_batches, validation_batches, optimizer, 
         losses += [_step(model, images, labels, optimizer) for images, labels in training_batches]
         accuracies += [_evaluate(model, validation_batches)[1]]
     return losses, accuracies
-
-
-@torch.no_grad()
-def _cleared_after_the_step(model, training_batches, validation_batches, optimizer, epochs):
-    losses, accuracies = (), ()
-    images_of_all, labels_of_all = (torch.cat(parts) for parts in zip(*validation_batches, strict=True))
-    for _ in range(epochs):
-        model.train()
-        for images, labels in training_batches:
-            with torch.enable_grad():
-                loss = nn.CrossEntropyLoss()(model(images), labels)
-                loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses += (float(loss),)
-        accuracies += ((model.eval()(images_of_all).argmax(1) == labels_of_all).double().mean().item(),)
-    return [losses, accuracies]
 
 
 exercise(
@@ -770,27 +639,20 @@ exercise(
                 when: yours["returned"] is not None
             lambda *given: _repaired(*given)[::-1]
                 The two lists are swapped: return (losses, accuracies).
-                when: _lengths(lambda losses, accuracies, n, _, epochs: (losses, accuracies) == (epochs, n * epochs))
+                when: yours["lengths"] == expected["lengths"][::-1]
             accuracies.append(right / count) → accuracies.append(right / count)\n        return losses, accuracies
-            range(epochs) → range(1)
             for _ in range(epochs): → for _ in range(epochs):\n        losses, accuracies = [], []
                 Your lists hold one epoch, but they should hold {epochs}.
                 look: `for epoch in range(epochs)`; a `return` inside the loop; lists made again in each epoch
-                when: _lengths(lambda losses, accuracies, n, _, epochs: (losses, accuracies) == (n, 1))
+                when: yours["lengths"] == [length / epochs for length in expected["lengths"]]
             \n            losses.append → \n        losses.append
-                There is one loss for each epoch; return one for each batch of each epoch.
-                look: where `losses.append` is: in the loop over the batches
-                when: _lengths(lambda losses, accuracies, n, _, epochs: losses == epochs)
             \n        accuracies.append(right / count) → \n                accuracies.append(right / count)
-                There is one accuracy for each validation batch; return one for each epoch.
-                look: where `accuracies.append` is: after the loop over the validation batches
-                when: _lengths(lambda losses, accuracies, n, m, epochs: accuracies == m * epochs)
-            losses.append → break; losses.append
             range(epochs) → range(epochs + 1)
                 The lists have the wrong lengths: {yours[The number of losses]} losses and {yours[The number of
                 accuracies]} accuracies. Return {expected[The number of losses]} losses, one for each batch of each
                 epoch, and {epochs} accuracies.
-                when: _lengths(lambda losses, accuracies, n, _, epochs: (losses, accuracies) != (n * epochs, epochs))
+                look: in which loop is each `append`?
+                when: yours["lengths"] != expected["lengths"]
             """,
             *side_effects(_repaired, lambda model, training, *given: training.pop()),
             r"""
@@ -798,37 +660,26 @@ exercise(
                 The validation batches never went through the model: your accuracy comes from images it learned from.
                 look: the second loop over batches
                 when: all(seen["images"] >= LARGE for seen in yours["passes"])
+            model.train() → pass && losses, accuracies = [], [] → losses, accuracies = [], []; model.train()
+                    && optimizer.zero_grad() → pass && loss.item() → loss && torch.no_grad() → torch.enable_grad()
+                    && F.cross_entropy(model(images), labels) → F.cross_entropy(model(images).softmax(dim=1), labels)
+            model.train() → pass && losses, accuracies = [], [] → losses, accuracies = [], []; model.train()
             model.train() → model.eval()
-                The model trains in eval mode: dropout and batch norm do not train.{yours[rest]}
+                The model trains in eval mode, at least from the second epoch on: the validation left it
+                there.{yours[rest]}
                 look: `model.train()` at the start of each epoch
-                when: yours["Faults"][:1] == ["never in train mode"]
-            changed(_repaired, *ALL_FIVE)
-            model.train() → pass
-                    && losses, accuracies = [], []
-                    → losses, accuracies = [], []\n    model.train()\n    optimizer.zero_grad()
-                From the second epoch on the model trains in eval mode: the validation left it there.{yours[rest]}
-                look: `model.train()` at the start of each epoch
-                when: yours["Faults"][:1] == ["later in eval mode"]
-            changed(_repaired, *ALL_FIVE[2:])
+                when: yours["Faults"][:1] == ["eval mode"]
+            optimizer.zero_grad() → pass && torch.no_grad() → torch.enable_grad()
             optimizer.zero_grad() → pass
                 The gradients of all batches add up: they are never cleared between two steps.{yours[rest]}
                 look: `optimizer.zero_grad()` belongs in the inner loop
                 when: yours["Faults"][:1] == ["zero_grad"]
             F.cross_entropy(model(images), labels) → F.cross_entropy(model(images).softmax(dim=1), labels)
-                    && loss.item() → loss && torch.no_grad() → torch.enable_grad()
-            F.cross_entropy(model(images), labels) → F.cross_entropy(model(images).softmax(dim=1), labels)
                 There is still a softmax before the cross-entropy, which has one inside.{yours[rest]}
-                look: the line with `softmax`
                 when: yours["Faults"][:1] == ["softmax"]
-            loss.item() → loss && torch.no_grad() → torch.enable_grad()
-            loss.item() → loss
-                Your lists hold tensors, and each tensor keeps its graph: the memory grows with every
-                batch.{yours[rest]}
-                look: `losses.append`: take the number out with `.item()`
-                when: yours["Faults"][:1] == ["graphs kept"]
-            loss.item() → loss.detach()
+            loss.item() → loss || loss.detach()
             .sum().item() → .sum()
-                Your lists hold tensors; the docstring asks for Python floats.{yours[rest]}
+                Your lists hold tensors, not floats: with a loss and its graph, the memory grows each time.{yours[rest]}
                 look: take the numbers out with `.item()`
                 when: yours["Faults"][:1] == ["tensors kept"]
             torch.no_grad() → torch.enable_grad()
@@ -849,19 +700,18 @@ exercise(
             .sum().item() → .float().mean().item() / len(validation_batches) && right / count → right
                 Your accuracy is the mean of the batches' accuracies: a small batch counts as much as a large one.
                 look: count the right answers and the images of all batches, divide once
-            right / count → right
-                Your accuracy is a count: divide by the number of validation images.
+            right / count → right || right / len(validation_batches)
+                Your accuracy is a count, perhaps divided by the number of batches: divide by the number of images.
             right / count → 100 * right / count
                 Your accuracy is in percent; return a share from 0 to 1.
-            right / count → right / len(validation_batches)
-                Your accuracy is a count divided by the number of batches: divide by the number of images.
-            loss.item() → loss.item() * len(labels)
-                Your losses are sums over the batch; return the mean of each batch, as `F.cross_entropy` gives it.
-            loss.item() → loss.item() / len(labels)
-                You divide your losses by the batch size. The loss from `F.cross_entropy` is a mean already.
+            loss.item() → loss.item() * len(labels) || loss.item() / len(labels)
+                You multiply or divide your losses by the batch size: return each as `F.cross_entropy` gives it, a mean.
             """,
         ],
-        also_right=[_train_then_measure, _cleared_after_the_step],
+        also_right=[
+            _train_then_measure,
+            changed(_repaired, ("optimizer.zero_grad()", "pass"), ("r.step()", "r.step(); model.zero_grad()")),
+        ],
     ),
 )
 
@@ -892,38 +742,31 @@ def _momentum_steps(
 ) -> dict[str, Any]:
     parameters = [nn.Parameter(value.clone()) for value in start]
     velocities = [torch.zeros_like(value) for value in start]
-    own, found = list(parameters), set()
+    own, found, forms = list(parameters), set(), [(value.shape, value.dtype) for value in start]
     for rate, row in zip(rates, gradients, strict=True):
         before = own[2].detach().clone()
         for parameter, gradient in zip(own, row, strict=True):
             parameter.grad = None if gradient is None else gradient.clone()
         with torch.enable_grad():
             call(answer, parameters, velocities, rate, momentum, may_change=True, may_return_none=True)
-            if not torch.is_grad_enabled():
-                found.add("switch")
+            found |= set() if torch.is_grad_enabled() else {"requires_grad"}
         for kept in (parameters, velocities):
-            if [(v.shape, v.dtype) if isinstance(v, Tensor) else v for v in kept] != [
-                (v.shape, v.dtype) for v in start
-            ]:
+            if [(getattr(v, "shape", None), getattr(v, "dtype", None)) for v in kept] != forms:
                 return {CHANGED: ["lists"]}
-        if any(a is not b for a, b in zip(own, parameters, strict=True)):
-            found.add("parameters")
-        if not all(parameter.requires_grad for parameter in own):
-            found.add("requires_grad")
-        for parameter, gradient in zip(own, row, strict=True):
-            if gradient is not None and (parameter.grad is None or not torch.equal(parameter.grad, gradient)):
-                found.add("gradients")
-        if any(v.requires_grad for v in velocities):
-            found.add("graph")
+        pairs = [(p.grad, gradient) for p, gradient in zip(own, row, strict=True) if gradient is not None]
+        changes = {
+            "parameters": any(a is not b for a, b in zip(own, parameters, strict=True)),
+            "requires_grad": not all(parameter.requires_grad for parameter in own),
+            "gradients": any(now is None or not torch.equal(now, gradient) for now, gradient in pairs),
+            "graph": any(v.requires_grad for v in velocities),
+        }
+        found |= {what for what, is_changed in changes.items() if is_changed}
+    now, speed = ([value.detach() for value in values] for values in (own, velocities))
     return {
         CHANGED: sorted(found),
-        "The row of all parameters after three of your steps": torch.cat([own[0].detach().flatten(), own[3].detach()]),
-        "How far the parameters moved whose grad is None": torch.cat(
-            [own[1].detach() - start[1], own[2].detach() - before]
-        ),
-        "The row of all velocities after three of your steps": torch.cat(
-            [velocities[0].detach().flatten(), velocities[3].detach()]
-        ),
+        "The row of all parameters after three of your steps": torch.cat([now[0].flatten(), now[3]]),
+        "How far the parameters moved whose grad is None": torch.cat([now[1] - start[1], now[2] - before]),
+        "The row of all velocities after three of your steps": torch.cat([speed[0].flatten(), speed[3]]),
     }
 
 
@@ -931,12 +774,6 @@ def _stuck(yours: dict, start: list[Tensor], index: int) -> bool:
     row = yours["The row of all parameters after three of your steps"].split([start[0].numel(), len(start[3])])
     return torch.equal(row[index], start[3 * index].flatten())
 
-
-VELOCITY, STEP = "v.mul_(momentum).add_(p.grad)", "p.sub_(learning_rate * v)"
-EACH, NUMBERED = (
-    "for p, v in zip(parameters, velocities, strict=True)",
-    "for i, (p, v) in enumerate(zip(parameters, velocities))",
-)
 
 exercise(
     "momentum_step",
@@ -955,41 +792,34 @@ exercise(
     spec=Spec(
         draw=_before_momentum,
         solution=_momentum,
-        measure=lambda ask, start, gradients, rates, momentum: ask.observe(
-            _momentum_steps, start, gradients, rates, momentum
-        ),
+        probe=_momentum_steps,
         look="v ← momentum · v + gradient, then p ← p − learning rate · v",
         mistakes=r"""
             v.mul_(momentum).add_(p.grad) → v = momentum * v + p.grad || v.copy_(p.grad)
-            p.sub_(learning_rate * v) → p.sub_(learning_rate * v); v.zero_()
                 The velocity forgets everything: this is plain SGD without momentum.
             add_(p.grad) → add_(p.grad, alpha=1 - momentum)
                 You mixed in only a part of the gradient, (1 − momentum). PyTorch's SGD adds all of it.
             mul_(momentum) → mul_(1 - momentum)
                 Your velocity keeps 1 − momentum of the old one; it should keep momentum times the old one.
             p.sub_ → p.add_
-                Your step goes uphill: subtract the velocity instead of adding it.
             add_(p.grad) → sub_(p.grad)
-                Your velocity subtracts the gradient: momentum · v plus the gradient is right.
+                Your step goes uphill: add the gradient to the velocity, and subtract the velocity from the parameter.
             v.mul_(momentum).add_(p.grad) → v.add_(p.grad).mul_(momentum)
                 Your momentum multiplies the gradient, too: multiply only the old velocity.
             v.mul_(momentum).add_(p.grad) → v.add_(p.grad)
                 The momentum is missing from your velocity: it adds up all gradients in full.
             learning_rate * v → v
                 The learning rate is missing: the step is learning rate · velocity.
-            add_(p.grad) → add_(learning_rate * p.grad)
-                The learning rate is in your step twice, because it is in the velocity, too.
             p.sub_(learning_rate * v) → p.sub_(learning_rate * (p.grad + momentum * v))
                 This is Nesterov's momentum, gradient + momentum · velocity. Here the step follows the velocity.
             p.sub_(learning_rate * v) → p.sub_(learning_rate * p.grad)
                 Your step follows the gradient, not the velocity.
             mul_(momentum) → mul_(0.9)
                 You use a fixed momentum of 0.9; take the argument `momentum`.
-            v.mul_(momentum).add_(p.grad) → v.mul_(momentum).add_(learning_rate * p.grad)
-                    && p.sub_(learning_rate * v) → p.sub_(v)
-            v.mul_(momentum).add_(p.grad) → v.mul_(momentum).sub_(learning_rate * p.grad)
-                    && p.sub_(learning_rate * v) → p.add_(v)
-                The learning rate is inside your velocity. That is the same only as long as the rate does not change.
+            add_(p.grad) → add_(learning_rate * p.grad)
+            add_(p.grad) → add_(learning_rate * p.grad) && p.sub_(learning_rate * v) → p.sub_(v)
+            add_(p.grad) → sub_(learning_rate * p.grad) && p.sub_(learning_rate * v) → p.add_(v)
+                The learning rate is inside your velocity. It belongs in the step alone, because the rate may change.
             v.mul_(momentum).add_(p.grad) → pass
                     && p.sub_(learning_rate * v) → p.sub_(learning_rate * v); v.mul_(momentum).add_(p.grad)
                 Your step uses the velocity from before. First update the velocity, then take the step.
@@ -1004,27 +834,24 @@ exercise(
                 look: methods that work in place: `p.sub_(...)`, `p -= ...`
                 when: "parameters" in yours[CHANGED]
             lambda parameters, *given: _momentum([p.requires_grad_(False) for p in parameters], *given)
-                Your step switched off `requires_grad`: these parameters would never get a gradient again.
-                look: `with torch.no_grad():` instead
+            lambda *given: _momentum(*given) or (torch.set_grad_enabled(False) and None)
+                Your step left gradients switched off, everywhere or for these parameters: no `backward()` would reach
+                them again.
+                look: `with torch.no_grad():` switches them back on by itself
                 when: "requires_grad" in yours[CHANGED]
             p.sub_(learning_rate * v) → p.sub_(learning_rate * v); p.grad = None
             v.mul_(momentum).add_(p.grad) → v.copy_(p.grad.add_(v, alpha=momentum))
                 Your step changed or cleared the gradients. That is what `zero_grad` is for.
                 look: what works in place on `p.grad`
                 when: "gradients" in yours[CHANGED]
-            lambda *given: _momentum(*given) or (torch.set_grad_enabled(False) and None)
-                Your function leaves gradients switched off: no `backward()` after it would work.
-                look: `with torch.no_grad():` switches them back on by itself
-                when: "switch" in yours[CHANGED]
             torch.no_grad() → torch.enable_grad()
                 Autograd is recording, and it forbids changing a parameter in place.
                 look: `with torch.no_grad():`
                 when: says(yours, "in-place operation")
             p.grad is not None → True
                 A parameter's grad is None, and you used it as a tensor: skip that parameter, and leave it as it is.
-                look: `if p.grad is None: continue`
                 when: says(yours, "NoneType")
-            p.sub_(learning_rate * v) → p = p - learning_rate * v || pass
+            p.sub_(learning_rate * v) → p = p - learning_rate * v
             lambda *given: 1
                 The parameters are what they were before your steps.
                 look: a step in place, `p.sub_(...)` or `p -= ...`: `p = p - …` only gives a new tensor the name p
@@ -1039,8 +866,12 @@ exercise(
                 when: yours["How far the parameters moved whose grad is None"].any()
         """,
         also_right=[
-            changed(_momentum, (VELOCITY, "v[:] = momentum * v + p.grad"), (STEP, "p.data -= learning_rate * v")),
-            changed(_momentum, (EACH, NUMBERED), (VELOCITY, "v = velocities[i] = momentum * v + p.grad")),
+            changed(
+                _momentum,
+                ("for p, v in zip(parameters, velocities, strict=True)", "for i, p in enumerate(parameters)"),
+                ("v.mul_(momentum).add_(p.grad)", "v = velocities[i] = momentum * velocities[i] + p.grad"),
+                ("p.sub_(learning_rate * v)", "p.data -= learning_rate * v"),
+            ),
         ],
     ),
 )
