@@ -70,7 +70,9 @@ def _shards_of(answer: Callable, length: int, world_size: int, epoch: int, seed:
         try:
             for rank in range(world_size):
                 number = own.randrange(10**6)
-                torch.manual_seed(number), np.random.seed(number), random.seed(number)  # outdated
+                torch.manual_seed(number)
+                np.random.seed(number)  # outdated, but students use what it seeds
+                random.seed(number)
                 shards.append(call(answer, length, rank, world_size, epoch, seed, may_return_none=True))
         finally:
             random.setstate(states[0]), np.random.set_state(states[1])
@@ -265,7 +267,8 @@ def _untidy(new: Inputs) -> list[tuple]:
             for rank, own in enumerate(gradients):
                 own[name] = new.randn(*parameter.shape) + 2 * rank
     lonely = gradients[new.size(0, 1)]
-    lonely["branch.weight"].fill_(torch.nan), lonely["branch.bias"].fill_(torch.nan)
+    lonely["branch.weight"].fill_(torch.nan)
+    lonely["branch.bias"].fill_(torch.nan)
     return [(model, gradients)]
 
 
