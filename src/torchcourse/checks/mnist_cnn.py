@@ -1,6 +1,6 @@
 """The exercises of chapter 04: convolution by hand, a network to a budget, a data set, going on exactly."""
 
-import copy  # noqa: F401 - for `changed`
+import copy
 import functools
 import io
 import math  # noqa: F401 - for the tables
@@ -17,11 +17,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from torchcourse import data
 from torchcourse.checks import probes
-from torchcourse.checks.engine import Inputs, attempted, call, chapter
+from torchcourse.checks.engine import Inputs, _equal, attempted, call, chapter
+from torchcourse.checks.probes import SLOW_START, Batch, weights
 from torchcourse.checks.spec import Habit, Spec, changed, says  # noqa: F401 - for the tables
 
-# The first optimizer of a process imports much of PyTorch, which takes seconds on a slow machine.
-SLOW_START = 30.0
 BUDGET = 20_000  # parameters of small_net
 STEPS = 80  # batches that train_garments gets
 ENOUGH = 0.65  # accuracy after so few steps: sound trainings are above, real garments or drawn, unsound ones far below
@@ -59,17 +58,14 @@ exercise(
         solution=lambda n, kernel, stride=1, padding=0: (n + 2 * padding - kernel) // stride + 1,
         mistakes="""
             = (n + 2 * padding - kernel + 1) // stride
-                You are one short: a window that ends at the edge of the image counts, too. {GIVEN}
-                look: add 1 after the division, not before
             = (n + 2 * padding - kernel) // stride
-                You are one short: a window that cannot move at all still has one place. {GIVEN}
-                look: add 1 after the division
+                You are one short: the first place counts, too, where the window has not moved yet. {GIVEN}
+                look: add 1 after the division, not before
             = (n + padding - kernel) // stride + 1
                 You padded one side only: there are zeros on both. {GIVEN}
             = (n - kernel) // stride + 1
-                Your formula forgets the padding: it makes the image wider, on both sides. {GIVEN}
             = (n - 2 * padding - kernel) // stride + 1
-                Your formula subtracts the padding: it makes the image wider. {GIVEN}
+                Your formula forgets the padding, or subtracts it: it makes the image wider, on both sides. {GIVEN}
             = -(-(n + 2 * padding - kernel) // stride) + 1
             = round((n + 2 * padding - kernel) / stride) + 1
                 Round down: a window that would stick out does not count. {GIVEN}
@@ -85,12 +81,7 @@ exercise(
                 look: `//` divides and rounds down
                 when: isinstance(yours, float)
         """,
-        also_right=[
-            lambda n, kernel, stride=1, padding=0: len(range(-padding, n + padding - kernel + 1, stride)),
-            lambda n, kernel, stride=1, padding=0: F.max_pool1d(
-                F.pad(torch.zeros(1, 1, n), (padding, padding)), kernel, stride
-            ).shape[-1],
-        ],
+        also_right=[lambda n, kernel, stride=1, padding=0: len(range(-padding, n + padding - kernel + 1, stride))],
     ),
 )
 
@@ -105,13 +96,9 @@ def _images_and_kernels(new: Inputs) -> list[tuple]:
     return [many, (new.randn(1, 1, 3, 2), new.randn(1, 1, 3, 2), new.randn(1))]  # and a kernel as large as its image
 
 
-def _windows(images: Tensor, weight: Tensor) -> Tensor:
-    """[B, C, rows, columns, h, w]"""
-    return images.unfold(2, weight.shape[2], 1).unfold(3, weight.shape[3], 1)
-
-
 def _convolve(images, weight, bias):
-    return torch.einsum("bcijhw,ochw->boij", _windows(images, weight), weight) + bias[:, None, None]
+    windows = images.unfold(2, weight.shape[2], 1).unfold(3, weight.shape[3], 1)  # [B, C, rows, columns, h, w]
+    return torch.einsum("bcijhw,ochw->boij", windows, weight) + bias[:, None, None]
 
 
 def _convolve_by_places(images, weight, bias):
@@ -129,23 +116,6 @@ def _convolve_by_matmul(images, weight, bias):
     h, w = weight.shape[2:]
     output = weight.flatten(1) @ F.unfold(images, (h, w)) + bias[:, None]
     return output.unflatten(2, (images.shape[2] - h + 1, images.shape[3] - w + 1))
-
-
-def _convolve_by_moving_images(images, weight, bias):
-    h, w = weight.shape[2:]
-    rows, columns = images.shape[2] - h + 1, images.shape[3] - w + 1
-    output = bias[:, None, None].expand(len(images), -1, rows, columns)
-    for i in range(h):
-        for j in range(w):
-            part = images[:, :, i : i + rows, j : j + columns]
-            output = output + torch.einsum("bcyx,oc->boyx", part, weight[:, :, i, j])
-    return output
-
-
-def _last_places_empty(images, weight, bias):
-    output = F.conv2d(images, weight, bias)
-    output[:, :, -1] = output[:, :, :, -1] = 0
-    return output
 
 
 exercise(
@@ -186,7 +156,7 @@ exercise(
             = F.conv2d(images, weight) + bias
                 Your bias has shape {bias.shape}, and broadcasting lines that up with the last axis, the columns.
                 look: `bias[:, None, None]`: one number for each output channel
-            = torch.einsum("bcijhw,ochw->bocij", _windows(images, weight), weight)
+            ochw->boij → ochw->bocij && + bias[:, None, None] →
                 The channels are not summed: your result still has an axis for them.
                 when: yours.dim() == 5
             = F.conv2d(images, weight, bias, padding="same")
@@ -194,27 +164,22 @@ exercise(
                 look: only places where the whole window fits
                 when: yours.shape[2:] == images.shape[2:]
             = F.conv2d(images, weight, bias)[:, :, :-1, :-1]
-                The last row and column of places are missing: there are {expected.shape}, you have {yours.shape}.
-                look: H − h + 1 places, not H − h
-                when: yours.shape == expected[:, :, :-1, :-1].shape
-            _last_places_empty
-                Everything is right except the last row and column of places: nothing was written there.
-                look: `range(H - h + 1)`, not `range(H - h)`
-                when: torch.allclose(yours[:, :, :-1, :-1], expected[:, :, :-1, :-1], rtol=1e-3, atol=1e-4)
+            changed(_convolve_by_places, ("range(rows)", "range(rows - 1)"), ("range(columns)", "range(columns - 1)"))
+                Only the last row and column of places are not right: they are missing, or nothing was written there.
+                look: H − h + 1 places, not H − h; `range(H - h + 1)`, not `range(H - h)`
+                when: torch.allclose(yours[:, :, : images.shape[2] - weight.shape[2], : images.shape[3] -
+                    weight.shape[3]], expected[:, :, :-1, :-1], rtol=1e-3, atol=1e-4)
         """,
         habits=[
             Habit(
                 "The result is right, but PyTorch's convolution made it. Here you write your own.",
                 F.conv2d,
-                lambda images, weight, bias: torch.func.functional_call(
-                    nn.Conv2d(*weight.shape[1::-1], weight.shape[2:]), {"weight": weight, "bias": bias}, images
-                ),
                 probe=probes.operations,
                 when=lambda *operations: any("conv" in name for names in operations for name in names),
                 look="loops, `unfold`, `einsum` and `@` instead of conv2d",
             )
         ],
-        also_right=[_convolve_by_places, _convolve_by_matmul, _convolve_by_moving_images],
+        also_right=[_convolve_by_places, _convolve_by_matmul],
     ),
 )
 
@@ -236,17 +201,6 @@ class _Network(nn.Module):
         return self.last(self.dropout(x))
 
 
-class _NetworkByHand(nn.Module):
-    """Weights without nn.Conv2d, and a maximum over all places: nonlinear, without ReLU and without bias."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(10, 1, 7, 7) / 7)
-
-    def forward(self, x):
-        return F.conv2d(x, self.weight).amax((2, 3))
-
-
 def _with_norm() -> nn.Module:
     layers: list[nn.Module] = []
     for inputs, outputs in ((1, 16), (16, 32), (32, 32)):
@@ -256,15 +210,6 @@ def _with_norm() -> nn.Module:
 
 def _short(*between: nn.Module, classes: int = 10) -> Callable:
     return lambda: nn.Sequential(nn.Conv2d(1, 8, 3, stride=3), *between, nn.Flatten(), nn.Linear(8 * 81, classes))
-
-
-def _each(solution: Callable, old: str, *new: str) -> list[Callable]:
-    """The solution with one place of its source changed, in several ways."""
-    return [changed(solution, (old, each)) for each in new]
-
-
-def _making(*layers: str) -> list[Callable]:
-    return _each(_Network, "nn.Linear(16 * 7 * 7, 10)", *layers)
 
 
 def _look_at_network(answer: Any, images: Tensor, labels: Tensor, seed: int) -> dict[str, Any]:
@@ -324,10 +269,6 @@ def _is_softmax(logits: Tensor) -> bool:
     return any(not _differ(numbers.sum(axis), torch.ones(())) for axis in (0, 1))
 
 
-def _is_relu(logits: Tensor) -> bool:
-    return bool((logits >= 0).all() and (logits == 0).any() and logits.any())
-
-
 exercise(
     "small_net",
     seconds=SLOW_START,
@@ -371,18 +312,15 @@ exercise(
                 look: make them attributes, or use `nn.Sequential` or `nn.ModuleList`
                 when: yours["hidden"]
             return self.last → self.last
-            self.last(self.dropout(x))
-                    → self.last(x).max(dim=1) || self.last(x).detach().numpy() || self.last(x).tolist()
+            self.last(self.dropout(x)) → self.last(x).max(dim=1) || self.last(x).tolist()
                 `forward` should return one tensor of logits. It returned {yours[logits]}.
                 look: `return` at the end of `forward`
                 when: not isinstance(yours["logits"], Tensor)
-            self.last(self.dropout(x))
-                    → self.last(x).argmax(dim=1) || self.last(x).argmax(1, keepdim=True) || self.last(x).amax(1)
+            self.last(self.dropout(x)) → self.last(x).argmax(dim=1) || self.last(x).amax(1, keepdim=True)
                 Your network returns one number for each image, as `argmax` does. The loss needs all ten logits.
                 look: the last line of `forward`, and the size of the last layer
                 when: yours["logits"].numel() == len(images)
-            self.last(self.dropout(x))
-                    → self.last(x).flatten() || self.last(x).mean(0) || self.last(x).squeeze() || self.last(x).t()
+            self.last(self.dropout(x)) → self.last(x).mean(0) || self.last(x).squeeze() || self.last(x).t()
             (16 * 7 * 7, 10) → (392, 10) && .flatten(1) → .view(-1, 392)
                 The batch got lost: the logits of {images.shape[0]} images should have {images.shape[0]} rows of 10, and
                 yours have the shape {yours[logits].shape}.
@@ -398,24 +336,19 @@ exercise(
                 Some of your logits are nan or infinite.
                 look: a logarithm, a root or a division in `forward`
                 when: not yours["logits"].isfinite().all()
-            self.last(self.dropout(x))
-                    → self.last(x).softmax(1) || self.last(x).softmax(0) || self.last(x).log_softmax(1)
+            (self.dropout(x)) → (x).softmax(1) || (x).softmax(0) || (x).log_softmax(1)
                 There is a softmax or log_softmax at the end. The loss has one inside: return the logits themselves.
                 look: the last line of `forward`: return the logits
                 when: _is_softmax(yours["logits"])
-            self.last(self.dropout(x))
-                    → self.last(x).sigmoid() || 1 / (1 + torch.exp(-self.last(x))) || self.last(x).clamp(0, 1)
-                    || self.last(x).tanh() || self.last(x).relu()
+            self.last(self.dropout(x)) → self.last(x).sigmoid() || self.last(x).tanh() || self.last(x).relu()
                 A nonlinearity (ReLU, sigmoid, tanh …) follows the last layer. Logits may be any numbers.
                 look: the last line of `forward`: return what the last layer gives
-                when: (yours["amplified"].abs() <= 1).all() or _is_relu(yours["amplified"])
-            self.last(self.dropout(x))
-                    → self.last(F.dropout(x, 0.2)) || nn.Linear(784, 10)(x) || self.last(x) + torch.randn(10)
+                when: (yours["amplified"].abs() <= 1).all() or yours["amplified"].min() == 0 < yours["amplified"].max()
+            self.last(self.dropout(x)) → self.last(F.dropout(x, 0.2)) || nn.Linear(784, 10)(x)
                 In eval mode, the same images get different logits the second time: something is drawn at random.
                 look: `F.dropout` does not know the mode: use `nn.Dropout`. Layers belong in `__init__`
                 when: _differ(yours["logits"], yours["again"])
-            self.last(self.dropout(x))
-                    → self.last(x - x.mean(0)) || self.last(x) / self.last(x).max() || self.last(x).cumsum(0)
+            self.last(self.dropout(x)) → self.last(x - x.mean(0)) || self.last(x) / self.last(x).max()
                 The logits of an image depend on the other images of its batch.
                 look: each reshape, mean and maximum in `forward`: axis 0 is the batch
                 when: _differ(yours["logits"], yours["in company"])
@@ -446,8 +379,9 @@ exercise(
                 when: yours["asleep"]
         """,
         also_right=[
-            *(_with_norm, _NetworkByHand, *_making("nn.Linear(784, 10); nn.init.zeros_(self.last.weight)")),
-            lambda: nn.Sequential(nn.Conv2d(1, 12, 5, stride=3), nn.GELU(), nn.Flatten(), nn.Linear(12 * 8 * 8, 10)),
+            _with_norm,
+            changed(_Network, ("7 * 7, 10)", "7 * 7, 10); nn.init.zeros_(self.last.weight)")),
+            lambda: nn.Sequential(nn.Conv2d(1, 10, 7, bias=False), nn.AdaptiveMaxPool2d(1), nn.Flatten()),
             lambda: nn.Sequential(nn.LazyConv2d(8, 5), nn.MaxPool2d(4), nn.Flatten(), nn.LazyLinear(10)),
         ],
     ),
@@ -527,29 +461,6 @@ class _Samples(Dataset):
         return image, int(self.labels[index])
 
 
-class _Pairs:
-    def __init__(self, images, labels, transform=None):
-        self.pairs = list(zip(images, labels, strict=True))
-        self.transform = transform if transform is not None else lambda image: image
-
-    def __len__(self):
-        return len(self.pairs)
-
-    def __getitem__(self, index):
-        image, label = self.pairs[index]
-        return self.transform(image), label
-
-
-class _Remembered(_Samples):
-    @functools.cache  # noqa: B019
-    def __getitem__(self, index):
-        return super().__getitem__(index)
-
-
-def _list_of_pairs(images, labels, transform=None):
-    return zip(images if transform is None else map(transform, images), labels.tolist(), strict=True)
-
-
 exercise(
     "image_dataset",
     title="Your own Dataset",
@@ -575,7 +486,7 @@ exercise(
         mistakes=r"""
             __len__ → length
             __getitem__ → get
-            _list_of_pairs
+            = zip(images, labels, strict=True)
                 A data set needs the method `{yours[absent]}`, and yours does not have it.
                 look: two underscores on either side of the name; it is indented like `__init__`
                 when: "absent" in yours
@@ -590,7 +501,6 @@ exercise(
                 when: "no pair" in yours
             = images, → = transform(images) if transform else images,
             self.transform(image) → self.transform(self.images)[index]
-            self.images[index] → self.images[: index + 1]
             self.transform(image) → torch.tensor(self.transform(image.numpy()) / 255)
                 The transform takes one image at a time, a tensor [C, H, W]. It got {yours[not an image][0]}.
                 look: where you call the transform
@@ -613,7 +523,7 @@ exercise(
                 The image and its label are in the wrong order: (image, label) is right.
                 look: `return` in `__getitem__`
                 when: yours["no label"][0].ndim == 3
-            _Remembered
+            def __getitem__ → @functools.cache\n    def __getitem__
             self.transform(image) → image || self.transform(self.transform(image))
                 For one sample, the transform ran {yours[calls]} times. It should run once whenever you ask for a
                 sample, even when you ask for the same one again.
@@ -623,8 +533,7 @@ exercise(
                 You call the transform, but return the image from before it.
                 look: `image = self.transform(image)`
                 when: torch.equal(yours[IMAGES], images[[*order, order[0]]])
-            int(self.labels[index]) → float(self.labels[index]) || self.labels[index].float() || self.labels
-                    || self.labels[index : index + 1] || 'shirt'
+            int(self.labels[index]) → float(self.labels[index]) || self.labels[index : index + 1] || 'shirt'
                 A label should be one whole number, the number of its class. Yours is {yours[no label][0]}.
                 look: `int(self.labels[index])`
                 when: yours["no label"]
@@ -635,7 +544,9 @@ exercise(
                 look: what happens to the image when `transform` is None
                 when: torch.equal(yours[IMAGES], expected[IMAGES]) and _form(yours[PLAIN]) != _form(expected[PLAIN])
         """,
-        also_right=[_Pairs],
+        also_right=[
+            changed(_Samples, ("(Dataset)", ""), ("image, int(self.labels[index])", "[image, self.labels[index]]"))
+        ],
     ),
 )
 
@@ -647,15 +558,12 @@ EPOCH = "The epoch that `restore` returns"
 
 
 def _fresh(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
     return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
-def _learn(model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[tuple[Tensor, Tensor]]) -> None:
+def _learn(model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> None:
     model.train()
     for x, y in batches:
         loss = F.cross_entropy(model(x), y)
@@ -664,36 +572,26 @@ def _learn(model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[tup
         optimizer.step()
 
 
-def _row(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
-def _momentum(optimizer: torch.optim.Optimizer) -> Tensor:
-    buffers = [optimizer.state.get(each, {}).get("momentum_buffer") for each in optimizer.param_groups[0]["params"]]
-    return torch.cat([torch.zeros(0) if buffer is None else buffer.flatten() for buffer in buffers])
-
-
-def _run(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _run(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """What there is to save, and the mode."""
     return {
-        "the row of weights": _row(model).clone(),
-        "the momentum": _momentum(optimizer).clone(),
+        "the row of weights": weights(model),
+        "the momentum": copy.deepcopy(optimizer.state_dict()["state"]),
         "the random state": torch.get_rng_state(),
-        "the mode": torch.tensor(model.training),
+        "the mode": model.training,
     }
 
 
-def _differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
-    return [name for name in one if not torch.equal(one[name], other[name])]
+def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    return [name for name in one if not _equal(one[name], other[name])]
 
 
-def _stop_and_go_on(answer: Any, batches: list[tuple[Tensor, Tensor]], epoch: int, seed: int) -> dict[str, Any]:
+def _stop_and_go_on(answer: Any, batches: list[Batch], epoch: int, seed: int) -> dict[str, Any]:
     """Train, save, put back into a fresh model and optimizer as in another process, and train on."""
     attempted(answer)
     if not isinstance(answer, tuple | list) or len(answer) != 2 or not all(callable(part) for part in answer):
         return {"instead": answer}
     checkpoint, restore = map(attempted, answer)
-    torch.manual_seed(seed)
     model, optimizer = _fresh(seed)
     _learn(model, optimizer, batches[:3])
     before = _run(model, optimizer)
@@ -708,25 +606,18 @@ def _stop_and_go_on(answer: Any, batches: list[tuple[Tensor, Tensor]], epoch: in
     except Exception as error:
         return seen | {"not saved": type(error).__name__}
     call(checkpoint, *_fresh(seed + 2), epoch + 1, may_change=True)  # `state` has to be enough, whatever is saved later
-    torch.manual_seed(seed + 1)
     other, its_optimizer = _fresh(seed + 1)
     result = call(restore, other, its_optimizer, state, may_change=True, may_return_none=True)
-    begun_anew = torch.Generator().manual_seed(torch.initial_seed()).get_state()
-    seen["seeded"] = torch.equal(torch.get_rng_state(), begun_anew)
     seen["lost"] = [name for name in _differing(before, _run(other, its_optimizer)) if name != "the mode"]
     _learn(other, its_optimizer, batches[3:])
-    seen["The row of all weights after going on"] = _row(other)
+    seen["The row of all weights after going on"] = weights(other)
     seen[EPOCH] = result.item() if isinstance(result, Tensor | np.generic) and np.size(result) == 1 else result
     return seen
 
 
 def _checkpoint(model, optimizer, epoch):
-    return {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "random": torch.get_rng_state(),
-        "epoch": epoch,
-    }
+    states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    return states | {"random": torch.get_rng_state(), "epoch": epoch}
 
 
 def _restore(model, optimizer, state):
@@ -737,44 +628,17 @@ def _restore(model, optimizer, state):
 
 
 def _checkpoint_as_list(model, optimizer, epoch):
-    weights = [parameter.detach().clone() for parameter in model.parameters()]
-    return [weights, optimizer.state_dict(), torch.random.get_rng_state(), torch.tensor(epoch)]
+    return [[*model.parameters()], optimizer.state_dict(), torch.get_rng_state(), torch.tensor(epoch)]
 
 
 def _restore_from_list(model, optimizer, state):
-    with torch.no_grad():
-        for parameter, saved in zip(model.parameters(), state[0], strict=True):
-            parameter.copy_(saved)
+    nn.utils.vector_to_parameters(torch.cat([saved.flatten() for saved in state[0]]), model.parameters())
     optimizer.load_state_dict(state[1])
-    torch.random.set_rng_state(state[2])
-    return state[3].item()
+    torch.set_rng_state(state[2])
+    return state[3]
 
 
-def _checkpoint_as_bytes(model, optimizer, epoch):
-    file = io.BytesIO()
-    torch.save(_checkpoint(model, optimizer, epoch), file)
-    return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
-
-
-def _restore_from_bytes(model, optimizer, state):
-    return _restore(model, optimizer, torch.load(io.BytesIO(state.numpy().tobytes())))
-
-
-def _aside(model, optimizer, epoch):
-    file = io.BytesIO()
-    torch.save(_checkpoint(model, optimizer, epoch), file)
-    _aside.kept = file.getvalue()
-    return epoch
-
-
-def _restore_from_aside(model, optimizer, state):
-    _restore(model, optimizer, torch.load(io.BytesIO(_aside.kept)))
-    return state
-
-
-def _saving(old: str, *new: str) -> list[tuple[Callable, Callable]]:
-    return [(each, _restore) for each in _each(_checkpoint, old, *new)]
-
+KEPT: dict[str, Tensor] = {}  # where wrong solutions keep weights aside, instead of in `state`
 
 exercise(
     "go_on_exactly",
@@ -808,8 +672,8 @@ exercise(
                 The check needs your two functions, (checkpoint, restore). It got {yours[instead]}.
                 look: the call of `check`
                 when: "instead" in yours
-            *_saving("return", "torch.rand(1); return", "model.eval(); return", "optimizer.state.clear(); return")
-            torch.get_rng_state() → torch.seed()
+            return states → torch.rand(1); return states || model.eval(); return states
+                    || optimizer.state.clear(); return states
                 Saving changed the run: after `checkpoint`, {yours[altered][0]} is not the same as before.
                 look: `checkpoint`: a function that returns a state does not change it
                 when: yours["altered"]
@@ -820,29 +684,20 @@ exercise(
                 look: `model.state_dict()` instead of `model`
                 when: "not saved" in yours
             model.load_state_dict → len || type(model)(*map(copy.deepcopy, model)).load_state_dict
-            (_aside, _restore_from_aside)
+            model.state_dict() → KEPT.update(model.state_dict()) && state["model"] → KEPT
                 After `restore`, the model does not have the saved weights.
                 look: `model.load_state_dict(…)`. Is it the model you were given? Is all you need in `state`?
                 when: "the row of weights" in yours["lost"]
-            optimizer.load_state_dict → len && torch.set_rng_state → len
-                Only the weights came back, neither the momentum nor the random numbers: the second half does not
-                continue the first.
-                look: what else changes from step to step?
-                when: {"the momentum", "the random state"} <= {*yours["lost"]}
             optimizer.load_state_dict → len || torch.optim.SGD(model.parameters()).load_state_dict
             torch.set → optimizer.state.clear(); torch.set
                 The optimizer starts over: its momentum is lost, and the second half does not continue the first.
                 look: `optimizer.state_dict()` in checkpoint; in restore, `load_state_dict` of the given optimizer
                 when: "the momentum" in yours["lost"]
-            torch.set_rng_state(state["random"]) → torch.manual_seed(0)
-            get_rng_state → initial_seed && set_rng_state → manual_seed
-                A seed was set: the random numbers start over, and the second half does not continue the first.
-                look: `torch.get_rng_state()` in checkpoint, `torch.set_rng_state` in restore
-                when: yours["seeded"] and yours["lost"]
             torch.set_rng_state → len
+            torch.set_rng_state(state["random"]) → torch.manual_seed(0)
             return state["epoch"] → torch.rand(1); return state["epoch"]
                 The random numbers do not continue where they stopped: dropout drops different values, and the second
-                half does not continue the first.
+                half does not continue the first. A seed makes them start over.
                 look: `torch.get_rng_state()` in checkpoint; `torch.set_rng_state` in restore, after anything random
                 when: yours["lost"]
             return state["epoch"] → return
@@ -852,7 +707,7 @@ exercise(
                 look: the last line of `restore`
                 when: yours[EPOCH] != expected[EPOCH]
         """,
-        also_right=[(_checkpoint_as_list, _restore_from_list), (_checkpoint_as_bytes, _restore_from_bytes)],
+        also_right=[(_checkpoint_as_list, _restore_from_list)],
     ),
 )
 
@@ -879,7 +734,7 @@ class OnePass:
 
 
 class _Steps:
-    """Sees each step of every optimizer."""
+    """Sees each step of every optimizer, by its method `see`."""
 
     def __init__(self) -> None:
         self.of: dict[torch.optim.Optimizer, int] = {}
@@ -887,13 +742,6 @@ class _Steps:
         self.with_gradient = self.piled_up = 0
         self.rate = 0.0
         self.latest: tuple[Tensor | None, int] = (None, 0)
-
-    def __enter__(self) -> "_Steps":
-        self.hook = register_optimizer_step_pre_hook(self.see)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.hook.remove()
 
     def see(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self.of[optimizer] = self.of.get(optimizer, 0) + 1
@@ -912,7 +760,8 @@ def _watch_training(answer: Any, images: Tensor, labels: Tensor, unseen: Tensor,
     """Train on these garments, and see what the network says about some that it has not seen."""
     torch.manual_seed(seed)
     batches = OnePass([(_normalized(images[i]), labels[i]) for i in torch.arange(len(images)).split(64)])
-    with _Steps() as steps:
+    steps = _Steps()
+    with register_optimizer_step_pre_hook(steps.see):
         model = call(answer, batches, may_change=True, may_return_none=True)
     seen = {"passes": batches.passes, "given": batches.given}
     if not isinstance(model, nn.Module):
@@ -969,34 +818,7 @@ def _one_cycle(batches):
     return model
 
 
-def _plain(batches):
-    model = _Network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for images, labels in batches:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-    return model
-
-
-def _normed(batches):
-    model = _with_norm()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
-    for step, (images, labels) in enumerate(batches):
-        optimizer.param_groups[0]["lr"] = 0.02 * (1 - step / len(batches))
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels, label_smoothing=0.1).backward()
-        optimizer.step()
-    return model.eval()
-
-
 IT_GETS = "{yours[accuracy]:.1%} of the garments are right, and at least 65% should be."
-
-
-def _too_low(seen: dict[str, Any]) -> bool:
-    return seen["accuracy"] < ENOUGH
-
 
 exercise(
     "train_garments",
@@ -1019,21 +841,20 @@ exercise(
         measure=_trained,
         free=True,
         finds={},  # nothing is compared with a result of the solution, so no check runs it
-        mistakes="""
+        mistakes=r"""
             model.train() → next(iter(batches))
                 You went through the batches a second time: they come only once.
                 look: one loop, no epochs; `next(iter(batches))` counts as a pass, too
                 when: says(yours, "batches come only once") or yours["passes"] > 1
-            *_each(_plain, "return model", "return", "return 0.9", "return model.state_dict()")
+            return model → return || return model.state_dict()
                 Your function should return the trained network. It returned {yours[instead]}.
                 look: `return model`
                 when: "instead" in yours
-            *_each(_plain, "return model", "return nn.Sequential(model, nn.Flatten(0))", "return nn.Flatten()")
+            return model → return nn.Sequential(model, nn.Flatten(0)) || return nn.Flatten()
                 The network should give logits of shape (1000, 10) for 1,000 images. It gives {yours[logits]}.
                 when: "accuracy" not in yours
             _Network() → nn.Sequential(_Network(), nn.Softmax(1)) || nn.Sequential(_Network(), nn.LogSoftmax(1))
                     || nn.Sequential(_Network(), nn.Sigmoid())
-            *_each(_plain, "return model", "return nn.Sequential(model, nn.Softmax(1))")
                 There is a softmax or sigmoid at the end of your network, and the exercise asks for logits:
                 `cross_entropy` has a softmax inside, and with two your network learns slowly.
                 look: the last line of `forward`: return what the last layer gives
@@ -1042,36 +863,37 @@ exercise(
                 Your optimizer made {yours[steps]} steps with 80 batches. Use each batch for one step.
                 look: batches that are kept and used again
                 when: yours["steps"] > STEPS
-            *_each(_plain, "optimizer.step()", "break")
-            *_each(_plain, "    return model", "        return model")
+            optimizer.step() → break
+            \n    return model → \n        return model
                 Your loop ended after {yours[given]} of 80 batches. {IT_GETS}
                 look: a `return` or `break` inside the loop, or no loop
-                when: _too_low(yours) and yours["given"] < STEPS
-            *_each(_plain, "return model", "return _Network()")
+                when: yours["accuracy"] < ENOUGH and yours["given"] < STEPS
+            return model → return _Network()
                 The network that you return is not the one that the optimizer changed. {IT_GETS}
                 look: where the optimizer gets its parameters, and what you return
-                when: _too_low(yours) and yours["steps"] and yours["another network"]
-            *_each(_plain, "optimizer.step()", "pass", "optimizer.step", "optimizer.zero_grad(); optimizer.step()")
-            *_each(_plain, "loss.backward()", "pass")
+                when: yours["accuracy"] < ENOUGH and yours["steps"] and yours["another network"]
+            optimizer.step() → pass || optimizer.zero_grad(); optimizer.step()
+            loss.backward() → pass
                 Your optimizer made {yours[steps]} steps, {yours[with gradient]} with a gradient. {IT_GETS}
                 look: `loss.backward()`, then `optimizer.step()`, and no `zero_grad` between the two
-                when: _too_low(yours) and not yours["with gradient"]
-            changed(_plain, ("optimizer.zero_grad()", "pass"), ("lr=0.05", "lr=0.2"))
+                when: yours["accuracy"] < ENOUGH and not yours["with gradient"]
+            optimizer.zero_grad() → pass && Adam → SGD && CycleLR(optimizer, 0.01 → CycleLR(optimizer, 0.3
                 The gradients are never cleared, so each step follows the sum of all of them. {IT_GETS}
                 look: `optimizer.zero_grad()` once for each batch
-                when: _too_low(yours) and yours["piled up"] > yours["steps"] // 2
-            *_each(_normed, "_with_norm()", "changed(_with_norm, ('2d(outputs)', '2d(outputs, momentum=0.0)'))()")
+                when: yours["accuracy"] < ENOUGH and yours["piled up"] > yours["steps"] // 2
+            _Network() → changed(_with_norm, ("2d(outputs)", "2d(outputs, momentum=0.0)"))()
                 In train mode, your network would reach {yours[accuracy in train mode]:.1%}: its batch norm has learned
                 no statistics. {IT_GETS}
                 look: `model.train()` before the loop, and the `momentum` of the batch norm
-                when: _too_low(yours) and yours["accuracy in train mode"] > yours["accuracy"] + 0.15
-            *_each(_plain, "lr=0.05", "lr=1e6", "lr=1e-7", "lr=0.003")
-            *_each(_plain, "labels)", "labels.roll(1))")
+                when: yours["accuracy"] < ENOUGH and yours["accuracy in train mode"] > yours["accuracy"] + 0.15
+            CycleLR(optimizer, 0.01 → CycleLR(optimizer, 1e6 || CycleLR(optimizer, 1e-7
+            Adam → SGD
+            labels) → labels.roll(1))
                 {IT_GETS} Your largest learning rate was {yours[rate]:g}.
                 look: the learning rate, by factors of three. Near 10%, the network is guessing: does the loss fall?
-                when: _too_low(yours)
+                when: yours["accuracy"] < ENOUGH
         """,
-        also_right=[_normed],
+        also_right=[changed(_one_cycle, ("_Network()", "_with_norm()"), ("return model", "return model.eval()"))],
     ),
 )
 
@@ -1084,19 +906,11 @@ def _layers(new: Inputs) -> list[tuple]:
     return [*((layers,) for layers in drawn), ([(5, 1)],), ([],)]
 
 
-def _field(layers: list[tuple[int, int]], own: bool = False) -> int:
-    """Pixels that one number sees; `own`: with each layer's own stride counted too early."""
+def _field(layers):
     field = step = 1
     for kernel, stride in layers:
-        field += (kernel - 1) * step * (stride if own else 1)
+        field += (kernel - 1) * step
         step *= stride
-    return field
-
-
-def _field_from_the_end(layers):
-    field = 1
-    for kernel, stride in reversed(layers):
-        field = (field - 1) * stride + kernel
     return field
 
 
@@ -1114,39 +928,36 @@ exercise(
     ),
     spec=Spec(
         draw=_layers,
-        solution=lambda layers: _field(layers),
+        solution=_field,
         mistakes="""
             = 1 + sum(k - 1 for k, _ in layers)
                 The strides are missing: after a stride of 2, one step is two pixels. {OF_LAYERS}
             = sum(k for k, _ in layers)
             = 1 + sum(k for k, _ in layers)
-            = _field([(k + 1, s) for k, s in layers])
-            = _field([(k + 1, s) for k, s in layers]) - 1
+            (kernel - 1) → kernel
+            (kernel - 1) → kernel && field = step = 1 → field, step = 0, 1
                 You added the kernels. A kernel adds k − 1 steps: one pixel is counted already. {OF_LAYERS}
-            = _field(layers, own=True)
-                A layer's own stride comes too early: it only affects the layers after it. {OF_LAYERS}
-            = _field(layers) - 1
+            (kernel - 1) * step → (kernel - 1) * step * stride
+            = 1 + sum((k - 1) * s for k, s in layers)
+                A layer's own stride does not matter: what counts is the product of the strides before it. {OF_LAYERS}
+            field = step = 1 → field, step = 0, 1
             = _field(layers) - math.prod(s for _, s in layers)
                 The pixel in the middle is missing: start with a field of 1. {OF_LAYERS}
             = math.prod(s for _, s in layers)
                 This is the product of the strides: how far one step moves, in pixels. {OF_LAYERS}
             = 1 + sum((k - 1) * (1 + sum(s for _, s in layers[:i])) for i, (k, _) in enumerate(layers))
             = 1 + sum((k - 1) * sum([s for _, s in layers[:i]] or [1]) for i, (k, _) in enumerate(layers))
-                You added the strides of the layers before: they multiply. {OF_LAYERS}
+            step *= stride → step = stride
+                You added the strides of the layers before, or used only the last one: they multiply. {OF_LAYERS}
             = math.prod(k for k, _ in layers)
                 You multiplied the kernels. Each layer adds to the field. {OF_LAYERS}
-            = 1 + sum((k - 1) * s for k, s in layers)
-                You used each layer's own stride. What counts is the product of the strides before it. {OF_LAYERS}
-            = _field(layers[::-1])
+            in layers: → in layers[::-1]:
                 This is right for the layers in the opposite order: which one comes first? {OF_LAYERS}
-            = 1 + sum((k - 1) * s for (k, _), (_, s) in zip(layers, [(1, 1), *layers], strict=False))
-                Only the last stride before a layer counts in yours: the strides of all layers before it multiply.
-                {OF_LAYERS}
             = _field(layers) * layers[0][0] // layers[0][0]
                 Your function fails for an empty list of layers: without any layer, a number sees 1 pixel.
                 look: start with a field of 1, before the first layer
                 when: not layers and says(yours, "")
         """,
-        also_right=[_field_from_the_end],
+        also_right=[lambda layers: functools.reduce(lambda seen, one: (seen - 1) * one[1] + one[0], layers[::-1], 1)],
     ),
 )
