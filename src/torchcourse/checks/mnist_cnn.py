@@ -611,7 +611,7 @@ def _stop_and_go_on(answer: Any, batches: list[Batch], epoch: int, seed: int) ->
     seen["lost"] = [name for name in _differing(before, _run(other, its_optimizer)) if name != "the mode"]
     _learn(other, its_optimizer, batches[3:])
     seen["The row of all weights after going on"] = weights(other)
-    seen[EPOCH] = result.item() if isinstance(result, Tensor | np.generic) and np.size(result) == 1 else result
+    seen[EPOCH] = result.item() if isinstance(result, np.generic) else result
     return seen
 
 
@@ -635,7 +635,7 @@ def _restore_from_list(model, optimizer, state):
     nn.utils.vector_to_parameters(torch.cat([saved.flatten() for saved in state[0]]), model.parameters())
     optimizer.load_state_dict(state[1])
     torch.set_rng_state(state[2])
-    return state[3]
+    return state[3].item()
 
 
 KEPT: dict[str, Tensor] = {}  # where wrong solutions keep weights aside, instead of in `state`
@@ -887,7 +887,6 @@ exercise(
                 look: `model.train()` before the loop, and the `momentum` of the batch norm
                 when: yours["accuracy"] < ENOUGH and yours["accuracy in train mode"] > yours["accuracy"] + 0.15
             CycleLR(optimizer, 0.01 → CycleLR(optimizer, 1e6 || CycleLR(optimizer, 1e-7
-            Adam → SGD
             labels) → labels.roll(1))
                 {IT_GETS} Your largest learning rate was {yours[rate]:g}.
                 look: the learning rate, by factors of three. Near 10%, the network is guessing: does the loss fall?
