@@ -6,11 +6,9 @@ travels and where Python waits is counted by `probes.device_work`.
 """
 
 import copy
-import io
 import itertools
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,24 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchcourse import simgpu
+from torchcourse.checks import probes
 from torchcourse.checks.engine import Inputs, call, chapter, not_none
-from torchcourse.checks.probes import SLOW_START, Batch, as_numbers, busiest_line, device_work, weights
+from torchcourse.checks.probes import SLOW_START, Batch, as_numbers, busiest_line, device_work, network, weights
 from torchcourse.checks.show import show
-from torchcourse.checks.spec import Mistake, Spec, changed, says  # noqa: F401 - for the tables
+from torchcourse.checks.spec import Spec, changed, says  # noqa: F401 - for the tables
 
 exercise = chapter("03_cpu_to_gpu")
 CPU, DEVICE = "on the CPU", "on the device"
-
-
-def _network(new: Inputs, pixels: int, classes: int, norm: bool = False) -> nn.Sequential:
-    """A small classifier of images with `pixels` pixels, on the CPU; the weights come from `new`."""
-    layers: list[nn.Module] = [nn.Flatten(), nn.Linear(pixels, 6)]
-    layers += [nn.BatchNorm1d(6)] if norm else []
-    model = nn.Sequential(*layers, nn.ReLU(), nn.Linear(6, classes))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(new.randn(*parameter.shape) / 2)
-    return model
 
 
 def _place(where: str) -> torch.device:
@@ -47,16 +35,6 @@ def _where(*tensors: Tensor) -> str:
     """CPU or DEVICE; both, if the tensors are not all in one place."""
     places = {CPU if tensor.device.type == "cpu" else DEVICE for tensor in tensors}
     return " and ".join(sorted(places))
-
-
-def _with(solution: Callable, *places: str) -> Callable:
-    """The solution with some places changed, each given as "old → new"."""
-    return changed(solution, *(tuple(place.split(" → ")) for place in places))
-
-
-def _if_differs(name: str) -> Callable:
-    """A `when`: this entry of what was measured is not as expected."""
-    return lambda yours, expected, *_: yours[name] != expected[name]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -113,28 +91,6 @@ def _changes_later(yours: Any, expected: dict, *_: Any) -> bool:
     return right and not torch.equal(yours["Your array, later,"], expected["Your array, later,"])
 
 
-def _zeroed(tensor):
-    array = tensor.detach().cpu().numpy().copy()
-    tensor.data.zero_()
-    return array
-
-
-def _switched_off(tensor):
-    if tensor.is_leaf:
-        tensor.requires_grad_(False)
-    return tensor.detach().cpu().numpy().copy()
-
-
-def _moved_itself(tensor):
-    tensor.data = tensor.data.cpu()
-    return tensor.detach().numpy().copy()
-
-
-def _copied_under_no_grad(tensor):
-    with torch.no_grad():
-        return np.array(tensor.cpu().detach().numpy())
-
-
 exercise(
     "to_numpy",
     title="Back to NumPy",
@@ -152,72 +108,51 @@ exercise(
         solution=lambda tensor: tensor.detach().cpu().numpy().copy(),
         by_case=True,
         measure=lambda ask, values, place, graph: ask.observe(_in_numpy, values, place, graph),
-        mistakes=[
-            """
+        mistakes="""
             = tensor.detach().cpu().clone()
             = tensor.tolist()
-            = tensor.detach().cpu().numpy().tobytes()
                 Your result is not a NumPy array: it is {yours[What comes back]}.
                 look: `.numpy()`, and what you `return`
-                when: _if_differs("What comes back")
-            _zeroed
+                when: len(yours) == 1
             = tensor.detach().zero_().cpu().numpy().copy()
                 Your function changes the tensor itself: its values are different after the call.
                 look: work on a copy: `.clone()` or `.copy()`
                 when: not torch.equal(yours["The tensor itself"], expected["The tensor itself"])
             = tensor.detach_().cpu().numpy().copy()
-            _switched_off
                 Your function cuts the tensor itself off from its graph, so nothing can train through it anymore.
                 look: `detach()` without an underscore returns a new tensor and leaves the old one alone
-                when: _if_differs("Its graph")
-            _moved_itself
+                when: yours["Its graph"] != expected["Its graph"]
+            = setattr(tensor, "data", tensor.data.cpu()) or tensor.detach().numpy().copy()
                 Your function moves the tensor itself: afterward it is {yours[Its place]}.
                 look: `.cpu()` returns a new tensor; the old one stays where it is
-                when: _if_differs("Its place")
+                when: yours["Its place"] != expected["Its place"]
             = tensor.detach().cpu().numpy()
-            = np.asarray(tensor.detach().cpu())
             = tensor.numpy(force=True)
                 Your array shares its memory with a tensor {place}: when training goes on, the array changes.
                 look: `.copy()` or `.clone()` makes a copy on every machine; on the CPU, `.cpu()` does not
                 when: _changes_later
             = tensor.numpy()
-            = tensor.cpu().numpy()
             = tensor.cpu().numpy().copy()
             = tensor.detach().numpy()
-            = tensor.detach().numpy().copy()
                 Your function fails for a tensor {place}{graph}. PyTorch says: {yours.message}
                 look: `.detach()` leaves the graph, `.cpu()` leaves the device; `.numpy()` comes after both
                 when: says(yours, "host memory", "requires grad", "requires_grad")
-            """,
-            Mistake(
-                "The array of a {values.dtype} tensor should have the dtype {expected[Its dtype]}; yours has "
-                "{yours[Its dtype]}.",
-                lambda tensor: np.array(tensor.tolist()),
-                lambda tensor: tensor.detach().cpu().float().numpy().copy(),
-                lambda tensor: tensor.detach().cpu().numpy() + 0,  # bool becomes int64
-                look="`.numpy()` keeps the dtype; a detour through Python numbers or arithmetic may not",
-                when=_if_differs("Its dtype"),
-            ),
-            """
+            = np.array(tensor.tolist())
+            = tensor.detach().cpu().numpy() + 0
+                The array of a {values.dtype} tensor should have the dtype {expected[Its dtype]}; yours has
+                {yours[Its dtype]}.
+                look: `.numpy()` keeps the dtype; a detour through Python numbers or arithmetic may not
+                when: yours["Its dtype"] != expected["Its dtype"]
             = tensor.detach().cpu().numpy().flatten()
-            = tensor.detach().cpu().squeeze().numpy().copy()
             = np.atleast_1d(tensor.detach().cpu().numpy()).copy()
-            = tensor.detach().cpu().numpy().T.copy()
                 The array of a tensor of shape {values.shape} should have that shape; yours has {yours[Its shape]}.
                 look: `.numpy()` keeps the shape; `squeeze`, `flatten` and `atleast_1d` change it
-                when: _if_differs("Its shape")
-            """,
-        ],
+                when: yours["Its shape"] != expected["Its shape"]
+        """,
         also_right=[
             lambda tensor: tensor.detach().cpu().clone().numpy(),
             lambda tensor: tensor.data.to("cpu", copy=True).numpy(),
             lambda tensor: tensor.numpy(force=True).copy(),
-            lambda tensor: np.array(tensor.detach().cpu().numpy()),
-            lambda tensor: np.array(tensor.detach().cpu().tolist(), dtype=tensor.detach().cpu().numpy().dtype).reshape(
-                tuple(tensor.shape)
-            ),
-            lambda tensor: copy.deepcopy(tensor.detach()).cpu().numpy(),
-            _copied_under_no_grad,
         ],
     ),
 )
@@ -229,8 +164,7 @@ exercise(
 def _trained_models(new: Inputs) -> list[tuple]:
     """Models that were trained a little: parts in train mode, parts in eval mode, a frozen parameter."""
     pixels, classes = new.sizes(2, 3, 8)
-    model = _network(new, pixels, classes, norm=True)
-    model(new.randn(5, pixels))  # batch norm takes its statistics
+    model = network(new, pixels, classes, norm=True)
     model[2].eval()
     model[4].bias.requires_grad_(False)
     return [(model, DEVICE), (copy.deepcopy(model).eval(), CPU), (copy.deepcopy(model), CPU)]
@@ -242,8 +176,8 @@ def _in_a_row(values: dict[str, Tensor]) -> Tensor:
 
 def _kept(answer: Any, model: nn.Module, place: str) -> dict[str, Any]:
     """A probe: the values that come back, what becomes of them when training goes on, and what became of the model."""
-    model = copy.deepcopy(model).to(_place(place))
-    for parameter in model.parameters():  # a copy comes without gradients
+    start, model = (copy.deepcopy(model).to(_place(place)) for _ in range(2))
+    for parameter in (*start.parameters(), *model.parameters()):  # a copy comes without gradients
         parameter.grad = torch.ones_like(parameter)
     kept = call(answer, model, may_change=True)
     if not isinstance(kept, dict):
@@ -262,10 +196,7 @@ def _kept(answer: Any, model: nn.Module, place: str) -> dict[str, Any]:
         "Their shapes": [tuple(kept[name].shape) for name in sorted(kept)],
         "The row of all kept values": _in_a_row(kept),
         "Model's place": _where(*state.values()),
-        "Model's modes": [module.training for module in model.modules()],
-        "Model's frozen parameters": [not parameter.requires_grad for parameter in model.parameters()],
-        "Model's gradients": [parameter.grad is not None for parameter in model.parameters()],
-        "Model's row of values": _in_a_row(state),
+        "What changed in the model": ", ".join(probes.changes(model.to(_place(place)), start)),
         "missing": missing[0] if missing else "",
         "buffers are missing": bool(missing) and buffers >= {*missing},
         "extra": next((name for name in sorted(kept) if name not in state), ""),
@@ -282,26 +213,8 @@ def _follow(yours: Any, expected: dict, *_: Any) -> bool:
     return yours["Their place"] == CPU and torch.equal(yours[values], expected[values]) and changed_later
 
 
-def _model_differs(part: str) -> Callable:
-    return lambda yours, expected, *_: yours[f"Model's {part}"] != expected[f"Model's {part}"]
-
-
-def _through_a_file(model):
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    return torch.load(file, map_location="cpu")
-
-
 def _keep(model):
     return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-
-
-def _and_back(model):
-    place = next(model.parameters()).device
-    kept = _keep(model.cpu())
-    model.to(place)
-    return kept
 
 
 exercise(
@@ -332,32 +245,21 @@ exercise(
                 Your function moved the model itself: it is now {yours[Model's place]}, and the next training step meets
                 data on another device.
                 look: `model.cpu()` works in place: move the values, not the model
-                when: _model_differs("place")
-            return → model.eval()\n    return || model.train()\n    return
-                Your function leaves the model in another mode: layers that were in train mode are in eval mode now, or
-                the other way around.
-                look: the modes have nothing to do with the values: leave `eval()` and `train()` out
-                when: _model_differs("modes")
-            return → model.requires_grad_(False)\n    return
-                Your function changes which of the model's parameters are frozen (`requires_grad`).
-                look: `.detach()` gives values without a graph; the parameters stay as they are
-                when: _model_differs("frozen parameters")
-            return → model.zero_grad()\n    return
-                Your function clears the model's gradients; the model should stay as it is.
-                look: `zero_grad`, or something that sets `.grad`
-                when: _model_differs("gradients")
+                when: yours["Model's place"] != expected["Model's place"]
+            return → model.eval(); return || model.requires_grad_(False); return || model.zero_grad(); return
+                Your function should only read the model. It changed this in it: {yours[What changed in the model]}.
+                look: `eval()`, `train()`, `requires_grad_`, `zero_grad()`: to keep values, you need none of them
+                when: yours["What changed in the model"]
             = {name: value.detach().cpu().clone() for name, value in model.named_parameters()}
                 The buffers are missing, for example {yours[missing]}: batch norm's running statistics belong to the
                 model, too.
                 look: `model.state_dict()` has parameters and buffers; `model.named_parameters()` has no buffers
                 when: yours["buffers are missing"] and not yours["extra"]
-            = {f"module.{name}": value for name, value in _keep(model).items()}
             = {name.replace(".", "_"): value for name, value in _keep(model).items()}
                 Your entries have different names from those in `state_dict()`: {yours[extra]} instead of
                 {yours[missing]}, for example.
                 look: the keys of your dictionary
                 when: yours["extra"] and yours["missing"]
-            = {name: value for name, value in _keep(model).items() if value.dim() == 2}
             = {name: value for name, value in _keep(model).items() if "weight" in name}
                 Some entries of `state_dict()` are missing, for example {yours[missing]}.
                 look: what your loop leaves out
@@ -366,9 +268,6 @@ exercise(
                 There is an entry that `state_dict()` does not have: {yours[extra]}.
                 when: yours["extra"]
             = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-            = {name: value.detach().to("cpu") for name, value in model.state_dict().items()}
-            = {name: value.detach().cpu().clone() if "weight" in name else value.cpu() for name, value in
-                    model.state_dict().items()}
                 When training goes on with a model {place}, your kept values change: they share its memory.
                 look: on the CPU neither `.detach()` nor `.cpu()` copies; what does?
                 when: _follow
@@ -378,25 +277,19 @@ exercise(
                 Your kept values are {yours[Their place]}: there they take up its memory.
                 look: `.cpu()` for every value
                 when: lambda yours, *given: yours["Their place"] != CPU or _follow(yours, *given)
-            = {**{name: value.cpu().clone() for name, value in model.named_parameters()}, **{name: value.cpu().clone()
-                    for name, value in model.named_buffers()}}
             = {name: nn.Parameter(value) if value.is_floating_point() else value for name, value in
                     _keep(model).items()}
                 {yours[Their graphs]} of your entries still have a graph or are parameters themselves.
                 look: `.detach()`, or take the values from `state_dict()`
-                when: _if_differs("Their graphs")
-            = {name: value.float() for name, value in _keep(model).items()}
+                when: yours["Their graphs"] != expected["Their graphs"]
             = {name: value.half() for name, value in _keep(model).items()}
                 Your kept values have different dtypes from the model's.
-                when: _if_differs("Their dtypes")
+                when: yours["Their dtypes"] != expected["Their dtypes"]
         """,
         also_right=[
             lambda model: {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()},
             lambda model: copy.deepcopy(model).cpu().state_dict(),
-            lambda model: {name: torch.empty_like(v, device="cpu").copy_(v) for name, v in model.state_dict().items()},
             lambda model: {name: torch.from_numpy(np.array(v.cpu().numpy())) for name, v in model.state_dict().items()},
-            _through_a_file,
-            _and_back,
         ],
     ),
 )
@@ -416,7 +309,7 @@ def _trainings(new: Inputs) -> list[tuple]:
     (count, epochs), counts = new.pick(((4, 2), (5, 2), (4, 3))), [0, 0]
     while len({*counts}) < len(counts):
         (height, width), classes, (last, size) = new.sizes(2, 3, 6), new.size(3, 5), sorted(new.sizes(2, 4, 11))
-        model = _network(new, height * width, classes)
+        model = network(new, height * width, classes)
         sizes = [size] * (count - 1) + [last]  # the last batch is short
         counts = _byte_counts(sizes, height * width, model)
     return [([(new.images(n, 1, height, width), new.ints(0, classes, (n,))) for n in sizes], epochs, model)]
@@ -439,12 +332,12 @@ def _trained(answer: Any, batches: list[Batch], epochs: int, model: nn.Module) -
     parameters = len([*model.parameters()])  # each travels once
     whole = [event for event in work["to host"] if event[0] > 8]
     waits, steps = work["synchronize"], len(batches) * epochs
+    twice = max(traveled["images"], traveled["labels"], key=len)
     faults = {
         "idle": len(work["product"]) < steps and [(0, "the line that computes the loss: where are model and batch?")],
         "floats": traveled["floats"],
         "single": len(traveled["single"]) > len(batches[0][0]) and traveled["single"],
-        "images": len(traveled["images"]) > steps and traveled["images"],
-        "labels": len(traveled["labels"]) > steps and traveled["labels"],
+        "twice": len(twice) > steps and twice,
         "others": len(others) > parameters + 2 * epochs + 2 and others,
         "back": len(whole) > epochs and whole,
         "waits": len(waits) > epochs and waits,
@@ -483,37 +376,10 @@ def _train(model, batches, device, epochs):
     return losses
 
 
-_training = partial(_with, _train)
-
-
-def _sent_before(model, batches, device, epochs):
-    return _train(model, [(images.to(device), labels.to(device)) for images, labels in batches], device, epochs)
-
-
 def _sent_in_one_piece(model, batches, device, epochs):
     sizes = [len(labels) for _, labels in batches]
     images, labels = (torch.cat(parts).to(device).split(sizes) for parts in zip(*batches, strict=True))
     return _train(model, list(zip(images, labels, strict=True)), device, epochs)
-
-
-def _moved_back(model, batches, device, epochs):
-    losses = _train(model, batches, device, epochs)
-    model.cpu()
-    return losses
-
-
-def _trained_copy(model, batches, device, epochs):
-    return _train(copy.deepcopy(model), batches, device, epochs)
-
-
-def _only_moved(model, batches, device, epochs):
-    losses = _train(model, batches, torch.device("cpu"), epochs)
-    model.to(device)
-    return losses
-
-
-def _fault(name: str) -> Callable:
-    return lambda yours, *_: yours["Fault"] == name
 
 
 exercise(
@@ -539,9 +405,9 @@ exercise(
         rtol=1e-3,
         atol=1e-4,
         look="keep optimizer, learning rate, order of the lines, and the mean over the batches as they are",
-        mistakes=[
-            r"""
-            _moved_back, _trained_copy
+        mistakes=r"""
+            return losses → model.cpu(); return losses
+            model.to(device) → model = copy.deepcopy(model).to(device)
                 The device did work, but the model you were given is not there: you trained a copy, or moved it back.
                 look: `model.to(device)` moves the model itself, and there it stays
                 when: yours["Model's place"] != DEVICE and yours["on the device"]
@@ -552,22 +418,16 @@ exercise(
                 when: yours["Model's place"] != DEVICE
             total.item() → total
             lambda *given: torch.tensor(_train(*given))
-            lambda *given: _train(*given)[-1:] and "low"
                 Your losses should be a list of Python numbers; they are {yours[losses]}.
                 look: `.item()` or `.tolist()`, after the loop over the batches
                 when: isinstance(yours["Your list of losses"], str)
             losses.append(total.item() / len(batches)) → pass && total += loss.detach() → losses.append(loss.item())
-                You return one loss for each batch ({yours[batches]}); it should be one for each epoch ({epochs}).
-                when: yours["Your list of losses"].shape == (epochs * len(batches),)
             lambda *given: _train(*given)[-1]
-            lambda *given: _train(*given)[:1]
             range(epochs) → range(1)
                 You return {yours[losses]}; it should be a list with one loss for each of the {epochs} epochs.
                 look: what is appended, and where
                 when: yours["Your list of losses"].shape != expected["Your list of losses"].shape
-            optimizer.step() → pass
-            optimizer.zero_grad() → pass && optimizer.step() → optimizer.zero_grad(); optimizer.step()
-            F.cross_entropy(model( → F.cross_entropy(copy.deepcopy(model)(
+            optimizer.step() → pass || optimizer.zero_grad(); optimizer.step()
                 Nothing was learned: the model's weights have not changed.
                 look: `backward`, then the optimizer's `step`, for this model; `zero_grad` not between the two
                 when: not yours["learned"]
@@ -575,9 +435,8 @@ exercise(
                 Your images are not scaled to 0..1: their values go up to 255.
                 look: `/ 255`, on the device
             , momentum=0.9 →
-                Your optimizer has no momentum; the script's has 0.9.
             lr=0.1 → lr=0.01
-                Your learning rate is 0.01; the script's is 0.1.
+                Your optimizer is not the script's, which has a learning rate of 0.1 and a momentum of 0.9.
             optimizer.zero_grad() → pass
                 The gradients are never cleared, so each step follows the sum of all gradients up to then.
                 look: `optimizer.zero_grad()` for every batch
@@ -590,7 +449,6 @@ exercise(
                 look: one optimizer, before the loop over the epochs
             images.float() / 255) → images.float() / 255).softmax(1)
                 There is a softmax before the loss, and `cross_entropy` already includes one.
-                look: give `cross_entropy` what the model returns
             / len(batches) →
                 Your losses are sums over the batches: divide each by the number of batches.
             loss.detach() → loss.detach() * len(labels) && len(batches) → sum(len(labels) for _, labels in batches)
@@ -604,7 +462,6 @@ exercise(
             total += loss.detach() → total = loss.detach() && / len(batches) →
                 You return the loss of the last batch; the loss of an epoch is the mean over its batches.
             lr=0.1 → lr=0.3
-            torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) → torch.optim.Adam(model.parameters())
             in batches: → in batches[::-1]:
             / 255 → / 127.5 - 1
                 Your losses are not those of the script: yours are {yours[losses]}, and they should be
@@ -616,69 +473,48 @@ exercise(
                 Your losses come close to those of the script, but the model's weights after the training do not.
                 look: is every number of the script still the same, and does nothing happen after the last loss?
                 when: not yours["Fault"]
-            _only_moved
+            model.to(device) → pass && , device=device → && images.to(device), labels.to(device) → images, labels
+                    && return losses → model.to(device); return losses
                 The model is on the device, but the training was not: there were fewer than {yours[batches]} matrix
                 products on the device, one for each batch.
                 look: move the model before the first batch, and each batch before its forward pass
-                when: _fault("idle")
-            """,
-            Mistake(
-                "The images travel as floats, four times the bytes: a copy takes {yours[bytes]:,} bytes, and "
-                "{yours[right bytes]:,} are enough.",
-                _training(
-                    "images.to(device) → (images.float() / 255).to(device)",
-                    "model(images.float() / 255) → model(images)",
-                ),
-                _training("images.to(device) → images.to(device, torch.float32)"),
-                lambda model, batches, device, epochs: _training("images.float() / 255 → images.float()")(
-                    model, [(images.float().div(255).to(device), labels) for images, labels in batches], device, epochs
-                ),
-                look="{yours[line]}; first `.to(device)`, then `.float()`",
-                when=_fault("floats"),
-            ),
-            r"""
+                when: yours["Fault"] == "idle"
+            images.float() / 255 → images && images.to(device) → (images.float() / 255).to(device)
+            images.to(device) → images.to(device, torch.float32)
+                The images travel as floats, four times the bytes: a copy takes {yours[bytes]:,} bytes, and
+                {yours[right bytes]:,} are enough.
+                look: {yours[line]}; first `.to(device)`, then `.float()`
+                when: yours["Fault"] == "floats"
             images.to(device), → torch.stack([image.to(device) for image in images]),
             labels.to(device) → torch.stack([label.to(device) for label in labels])
                 The images or labels travel one by one, and every copy has to be started: there were {yours[times]} such
                 copies.
                 look: {yours[line]}; send the whole batch
-                when: _fault("single")
+                when: yours["Fault"] == "single"
             images.to(device), → images.to(device) + 0 * images.to(device),
-                The images of a batch travel more than once: {yours[times]} copies for {yours[batches]} batches.
-                look: {yours[line]}
-                when: _fault("images")
             labels.to(device) → labels.to(device) * (labels.to(device) >= 0)
-                The labels of a batch travel more than once: {yours[times]} copies for {yours[batches]} batches.
+                Some images or labels travel more than once: there are {yours[times]} such copies for {yours[batches]}
+                batches.
                 look: {yours[line]}
-                when: _fault("labels")
-            images.float() / 255 → images.float() / torch.tensor(255.0).to(device)
+                when: yours["Fault"] == "twice"
             loss.backward() → torch.ones(3).to(device)\n            loss.backward()
                 Something besides images and labels travels for each batch: there were {yours[times]} other copies,
                 those of the model's parameters included.
                 look: {yours[line]}; make it on the device, or send it once before the loop
-                when: _fault("others")
+                when: yours["Fault"] == "others"
             loss.backward() → images.cpu()\n            loss.backward()
                 Whole tensors come back to the CPU, although a number for each epoch is enough.
                 look: {yours[line]}
-                when: _fault("back")
+                when: yours["Fault"] == "back"
             loss.detach() → loss.item()
-            loss.backward() → assert labels.max() >= 0\n            loss.backward()
-                    || torch.accelerator.synchronize()\n            loss.backward()
+            loss.backward() → torch.accelerator.synchronize(); loss.backward()
                 Python waits for the device {yours[times]} times in {epochs} epochs; once per epoch is enough.
                 look: {yours[line]}; add up `loss.detach()` on the device, and read the sum after the inner loop
-                when: _fault("waits")
-            """,
-        ],
+                when: yours["Fault"] == "waits"
+        """,
         also_right=[
-            _sent_before,
             _sent_in_one_piece,
-            _training(
-                "    model.to(device)\n → ",
-                "    losses = [] →     model.to(device).train()\n    losses = []",
-                "optimizer.zero_grad()\n → pass\n",
-                "total += → optimizer.zero_grad()\n            total +=",
-            ),
-            _training("total.item() → total", "return losses → return tuple(torch.stack(losses).tolist())"),
+            changed(_train, ("total.item()", "total"), ("return losses", "return tuple(torch.stack(losses).tolist())")),
         ],
     ),
 )
@@ -693,7 +529,7 @@ def _evaluations(new: Inputs) -> list[tuple]:
         pixels, classes, size = new.size(5, 9), new.size(3, 5), new.size(12, 18)
         sizes = [size] * (count - 1) + [new.size(3, 5)]  # the last batch is short
         batches = [(5 * new.randn(n, pixels), new.ints(0, classes, (n,))) for n in sizes]
-        cases.append((batches, _network(new, pixels, classes).eval()))
+        cases.append((batches, network(new, pixels, classes).eval()))
     return cases
 
 
@@ -728,28 +564,6 @@ def _quiet(model, batches):
             sure = sure + (top > 0.9).sum()
             seen += len(labels)
     return right.item() / seen, worst.item(), sure.item()
-
-
-_evaluation = partial(_with, _quiet)
-
-
-def _all_at_once(model, batches):
-    images, labels = (torch.cat(part) for part in zip(*batches, strict=True))
-    with torch.no_grad():
-        logits = model(images)
-    right = (logits.argmax(1) == labels).float().mean()
-    worst = F.cross_entropy(logits, labels, reduction="none").max()
-    return right.item(), worst.item(), int((logits.softmax(1).amax(1) > 0.9).sum())
-
-
-def _only(number: int) -> Callable:
-    """A `when`: of the three numbers, this one is wrong, and no other."""
-
-    def only_this(yours: Any, expected: dict, *_: Any) -> bool:
-        mine, right = yours["Your row of numbers"], expected["Your row of numbers"]
-        return (~torch.isclose(mine, right, rtol=1e-3, atol=1e-4)).nonzero().flatten().tolist() == [number]
-
-    return only_this
 
 
 def _instead(line: str) -> str:
@@ -789,27 +603,20 @@ exercise(
             right.item() → right && worst.item() → worst && sure.item() → sure
             worst.item() → worst
             lambda *given: torch.tensor(_quiet(*given))
-            lambda *given: dict(zip("abc", _quiet(*given), strict=True))
                 Your function should return three Python numbers; it returns {yours[numbers]}.
                 look: read each number once, after the loop: a tensor that is printed later waits, too
                 when: isinstance(yours["Your row of numbers"], str)
-            lambda *given: _quiet(*given)[0]
             lambda *given: _quiet(*given)[:2]
                 Your function should return three numbers; it returns {yours[numbers]}.
-                look: `return`
                 when: yours["Your row of numbers"].shape != (3,)
             lambda *given: _quiet(*given)[::-1]
             lambda *given: [_quiet(*given)[i] for i in (0, 2, 1)]
                 Your numbers are right, but in a different order: {yours[numbers]} instead of {expected[numbers]}.
                 look: `return`: share of right answers, largest loss, number of sure answers
-                when: not torch.equal(mine := yours["Your row of numbers"], right := expected["Your row of numbers"])
-                    and torch.allclose(mine.sort()[0], right.sort()[0], rtol=1e-3, atol=1e-4) and not
-                    torch.allclose(mine, right, rtol=1e-3, atol=1e-4)
             labels).sum() → labels).sum().item() && right.item() → right
             torch.maximum(worst, losses.max())
                     → losses.max() if losses.max() > worst else worst || max(worst, losses.max())
-            (top > 0.9).sum() → torch.tensor(len(top[top > 0.9])) || torch.tensor(len((top > 0.9).nonzero()))
-            labels).sum() → labels).sum().cpu()
+            (top > 0.9).sum() → torch.tensor(len(top[top > 0.9]))
                 Python still waits in the loop: {yours[waits]} times in all, and three are enough, after the loop.
                 look: {yours[line]}; {yours[advice]}
                 when: yours["Waits in the loop"]
@@ -817,19 +624,14 @@ exercise(
                 Your accuracy is the mean of the batches' means, in which the short last batch counts as much as a full
                 one: it is {yours[numbers][0]} instead of {expected[numbers][0]}.
                 look: add up the right answers and divide once, by `seen`
-            right.item() / seen → right.item()
-                Your first number, {yours[numbers][0]}, is a count; it should be the share of right answers.
-                look: divide by `seen`
-            right.item() / seen → 100 * right.item() / seen
-                Your first number, {yours[numbers][0]}, is in percent; it should be the share, from 0 to 1.
+            right.item() / seen → right.item() || 100 * right.item() / seen
+                Your first number, {yours[numbers][0]}, is a count or in percent; it should be the share, from 0 to 1.
             , reduction="none" →
                 The second number should be the largest loss of a single image; yours is the largest mean of a batch.
                 look: `reduction` of `F.cross_entropy`
-            torch.maximum(worst, losses.max()) → losses.max()
-                The second number should be the largest loss of all; yours is that of the last batch.
-            torch.maximum(worst, losses.max()) → worst + losses.max()
-                The second number should be the largest loss of a single image; yours adds up the largest losses of the
-                batches.
+            torch.maximum(worst, losses.max()) → losses.max() || worst + losses.max()
+                The second number should be the largest loss of a single image; yours is that of the last batch, or adds
+                up those of the batches.
             logits.softmax(1).amax(1) → logits.amax(1)
                 The third number compares logits with 0.9; the softmax that makes probabilities of them is missing.
             logits.softmax(1) → logits.softmax(0)
@@ -838,26 +640,11 @@ exercise(
             logits.softmax(1).amax(1) → logits.softmax(1).gather(1, labels[:, None])
                 The third number should count the answers with more than 0.9 for any class, right or wrong; yours looks
                 at the label's probability.
-            lambda *given: (*_quiet(*given)[:2], 0)
-                Your third number is 0, but there are {expected[numbers][2]} answers with a probability above 0.9.
-            argmax(1) → argmin(1)
             right.item() / seen → right.item() / len(batches)
-                Your accuracy is wrong: {yours[numbers][0]} instead of {expected[numbers][0]}.
-                look: what you count, and what you divide by
-                when: _only(0)
-            torch.maximum(worst, losses.max()) → torch.maximum(worst, losses.min())
             F.cross_entropy(logits, → F.cross_entropy(logits.softmax(1),
-                Your largest loss is wrong: {yours[numbers][1]} instead of {expected[numbers][1]}.
-                look: how you keep the largest loss of a single image over all batches
-                when: _only(1)
             sure = sure + (top → sure = (top
-            > 0.9 → > 0.5
-                Your number of sure answers is wrong: {yours[numbers][2]} instead of {expected[numbers][2]}.
-                look: how you count the answers with a probability above 0.9, over all batches
-                when: _only(2)
-            lambda *given: (0.0, 0.0, 0)
                 Your three numbers are {yours[numbers]}; they should be {expected[numbers]}.
-                look: does every batch count, even the short last one?
+                look: what you count over all batches, even the short last one, and what you divide by
                 when: not torch.allclose(yours["Your row of numbers"], expected["Your row of numbers"], rtol=1e-3,
                     atol=1e-4)
             torch.no_grad() → torch.enable_grad()
@@ -867,14 +654,11 @@ exercise(
                 when: yours["Graphs"]
         """,
         also_right=[
-            _all_at_once,
-            _evaluation(
-                "torch.no_grad() → torch.inference_mode()", "(top > 0.9).sum() → logits.softmax(1).gt(0.9).any(1).sum()"
-            ),
-            _evaluation(
-                "torch.maximum(worst, losses.max()) → torch.cat([worst[None], losses]).max()",
-                "return right.item() / seen, worst.item(), sure.item() → right, *rest = torch.stack([right, "
-                "worst, sure]).tolist()\n    return [right / seen, *rest]",
+            changed(
+                _quiet,
+                ("torch.no_grad()", "torch.inference_mode()"),
+                ("torch.maximum(worst, losses.max())", "torch.cat([worst[None], losses]).max()"),
+                ("right.item() / seen, worst.item(), sure.item()", "[n.item() for n in (right / seen, worst, sure)]"),
             ),
         ],
     ),
@@ -931,28 +715,11 @@ def _chosen(ask: Callable, curve: dict[int, int], share: float, largest: int) ->
     return {"The batch size": number, "why": why}
 
 
-def _with_numpy(curve, share, largest):
-    sizes = np.array(sorted(size for size in curve if size <= largest))
-    rates = np.array([curve[size] for size in sizes])
-    return sizes[rates >= share * rates.max()][0]
-
-
 def _going_up(curve, share, largest):
     best = max(curve[size] for size in curve if size <= largest)
     for size in sorted(curve):
         if curve[size] >= share * best:
             return size
-
-
-def _going_down(curve, share, largest):
-    """The last good one before the first bad one, from the top: wrong where throughput has a dip."""
-    fits = sorted((size for size in curve if size <= largest), reverse=True)
-    best, choice = max(map(curve.get, fits)), max(fits, key=curve.get)
-    for size in fits[fits.index(choice) :]:
-        if curve[size] < share * best:
-            break
-        choice = size
-    return choice
 
 
 def _little_gain(curve, share, largest):
@@ -999,9 +766,6 @@ exercise(
                 You left out a size with exactly `share` times the best throughput: "at least" includes it.
             _little_gain
                 You compared each batch size with the next one; the measure is the best throughput that fits.
-            _going_down
-                You stopped at the first size that is too slow, counted from the quickest; below it, a smaller one may
-                be quick enough again.
             = min(fits := {size: rate for size, rate in curve.items() if size <= largest}, key=lambda size:
                     abs(fits[size] - share * max(fits.values())))
                 You chose the size whose throughput is closest to `share` times the best; it may be too slow, or not the
@@ -1009,7 +773,7 @@ exercise(
             = min(s for s in curve if s >= share * max(s for s in curve if s <= largest))
                 You took `share` of the largest batch size; `share` is about throughput.
             lambda *given: given[0][_choose(*given)]
-            min(good) → max(fits.values()) || sorted(good)[len(good) // 2]
+            min(good) → sorted(good)[len(good) // 2]
             = share * largest + 0.5
             = max(curve)
             = min(curve)
@@ -1019,7 +783,7 @@ exercise(
                 look: the curve {curve}
                 when: yours["why"]
         """,
-        also_right=[_with_numpy, _going_up],
+        also_right=[_going_up, changed(_choose, ("min(good)", "np.array(good).min()"))],
     ),
 )
 
@@ -1032,28 +796,17 @@ def _epochs(new: Inputs) -> list[tuple]:
     rows, pixels, classes = new.size(3, 4), new.size(5, 9), new.size(3, 5)
     sizes = [rows * rows + new.size(1, rows - 1), 2 * rows + 1, rows * (rows + 1), rows - 1, 3 * rows - 1]
     batches = [(new.randn(size, pixels), new.ints(0, classes, (size,))) for size in sizes]
-    model = _network(new, pixels, classes)
+    model = network(new, pixels, classes)
     return [(batches, rows, new.size(5, 15) / 100, model, [new.randn(*each.shape) for each in model.parameters()])]
-
-
-class _Rows(nn.Module):
-    """A layer that changes nothing and writes down how many rows came."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[int] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.rows.append(len(x))
-        return x
 
 
 def _accumulated(
     answer: Any, batches: list[Batch], rows: int, lr: float, model: nn.Module, old: list[Tensor]
 ) -> dict[str, Any]:
     """A probe: loss and weights after an epoch that starts with old gradients, and what model and device got to do."""
-    gpu, watch = simgpu.accelerator(), _Rows()
-    model = nn.Sequential(watch, *copy.deepcopy(model)).to(gpu)
+    gpu, came = simgpu.accelerator(), []
+    model = copy.deepcopy(model).to(gpu)
+    model[0].register_forward_pre_hook(lambda _, given: came.append(len(given[0])))
     for parameter, gradient in zip(model.parameters(), old, strict=True):
         parameter.grad = gradient.to(gpu, copy=True)
     before, optimizer = weights(model), torch.optim.SGD(model.parameters(), lr=lr, momentum=0.5)
@@ -1075,14 +828,14 @@ def _accumulated(
         "Your loss": number,
         "The row of all trained weights": weights(model),
         "Your optimizer's steps": len(steps),
-        "Largest piece": max(watch.rows, default=0) > rows,
+        "Largest piece": max(came, default=0) > rows,
         "Whole batches": len(large) > 0,
         "Graphs at once": most[0] > 1,
         "Waits": len(work["synchronize"]) > 1,
         "loss": round(float(number), 4) if isinstance(number, Tensor) and number.dim() == 0 else show(loss),
         "learned": not torch.equal(weights(model), before),
-        "rows": sum(watch.rows),
-        "most rows": max(watch.rows, default=0),
+        "rows": sum(came),
+        "most rows": max(came, default=0),
         "bytes": large[0][0] if large else 0,
         "graphs": most[0],
         "waits": len(work["synchronize"]),
@@ -1103,23 +856,6 @@ def _accumulate(model, batches, optimizer, device, rows):
         seen += len(images)
     return total.item() / seen
 
-
-_epoch = partial(_with, _accumulate)
-
-
-def _sent_whole(model, batches, optimizer, device, rows):
-    return _accumulate(model, [(x.to(device), y.to(device)) for x, y in batches], optimizer, device, rows)
-
-
-def _own_optimizer(model, batches, optimizer, device, rows):
-    (group,) = optimizer.param_groups
-    own = torch.optim.SGD(model.parameters(), lr=group["lr"], momentum=group["momentum"])
-    return _accumulate(model, batches, own, device, rows)
-
-
-PIECE, CLEAR, STEP = " * len(x) / len(images)", "        optimizer.zero_grad()\n", "        optimizer.step()\n"
-OLD = "Old gradients are still there: `backward()` adds to them, and to those of the batch before."
-STEPS = "There is a step for every piece, {yours[Your optimizer's steps]} in all; there should be one for every batch."
 
 exercise(
     "accumulate_epoch",
@@ -1145,45 +881,37 @@ exercise(
         look="clear once per batch, backward for every piece, step once per batch",
         mistakes=r"""
             optimizer.step() → pass
-            lambda *given: 0.5
                 Nothing was learned: the model's weights have not changed.
                 look: the optimizer's `step`, once per batch, after `backward`
                 when: not yours["learned"]
-            images.split(rows) → [images] && labels.split(rows) → [labels]
             images.split(rows) → images.chunk(rows) && labels.split(rows) → labels.chunk(rows)
                 A piece is too large for the memory: at most {rows} rows fit, and yours has {yours[most rows]}.
                 look: `split(rows)` makes pieces of `rows` rows; `chunk(rows)` makes `rows` pieces
                 when: yours["Largest piece"]
-            lambda model, batches, *given: _accumulate(model, [(x[: len(x) // given[-1] * given[-1]], y[: len(y) //
-                    given[-1] * given[-1]]) for x, y in batches if len(x) >= given[-1]], *given)
-            lambda model, batches, *given: _accumulate(model, batches[1:], *given)
-                Some rows never reached the model: {yours[rows]} of {expected[rows]} did.
-                look: the last, short piece of a batch
-                when: yours["rows"] < expected["rows"]
-            x, y = x.to(device), y.to(device) → x, y = x.to(device), y.to(device)\n            model(x).sum().backward()
-                Some rows went through the model more than once: {yours[rows]} rows instead of {expected[rows]}.
-                when: yours["rows"] > expected["rows"]
+            strict=True): → strict=True):\n            if len(x) < rows: continue
+            loss.backward() → model(x); loss.backward()
+                {yours[rows]} rows went through the model; each of the {expected[rows]} rows should do so, once.
+                look: the last, short piece of a batch, and everything that calls the model
+                when: yours["rows"] != expected["rows"]
             \n        optimizer.step() → \n            optimizer.step()
-            \n        optimizer.step() → \n            optimizer.step() && optimizer.zero_grad() → pass
-                    && x, y = → optimizer.zero_grad()\n            x, y =
             \n        optimizer.step() → \n            optimizer.step() && * len(x) / len(images) →
-                {STEPS}
+                There is a step for every piece, {yours[Your optimizer's steps]} in all; there should be one for every
+                batch.
                 look: the indentation of `optimizer.step()`
                 when: yours["Your optimizer's steps"] > expected["Your optimizer's steps"]
-            _own_optimizer
+            total, seen = → optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)\n    total, seen =
             optimizer.step() → pass && return → optimizer.step()\n    return
                 The optimizer that you get should make one step for every batch, {expected[Your optimizer's steps]} in
                 all; it made {yours[Your optimizer's steps]}.
                 look: `optimizer.step()`, with the optimizer of the arguments
                 when: yours["Your optimizer's steps"] < expected["Your optimizer's steps"]
-            total.item() / seen → total / seen || [total.item() / seen]
+            total.item() / seen → total / seen
                 Your result should be a Python number; it is {yours[loss]}.
                 look: `.item()`, once, at the end
                 when: isinstance(yours["loss"], str)
             optimizer.zero_grad() → pass
-                {OLD}
             optimizer.zero_grad() → pass && for images, labels in → optimizer.zero_grad()\n    for images, labels in
-                {OLD}
+                Old gradients are still there: `backward()` adds to them, and to those of the batch before.
             optimizer.zero_grad() → pass && optimizer.step() → optimizer.step()\n        optimizer.zero_grad()
                 The gradients from before your function went into its first step: clear them before the first batch,
                 too.
@@ -1206,15 +934,9 @@ exercise(
             / seen →
                 Your loss is a sum over the images: divide it by their number.
             loss.detach() * len(images) → loss.detach() && seen += len(images) → seen += 1
-                The training is right, but your loss is the mean over the batches; it should be the mean over all
-                images.
-            loss.detach() * len(images) → loss.detach() * len(images) / len(x)
-                    && seen += len(images) → seen += len(images.split(rows))
-                The training is right, but your loss is the mean over the pieces; a short piece should count less.
             * len(images) →
-            total += → total =
                 The training is right, but your loss is {yours[loss]}; the mean over all images is {expected[loss]}.
-                look: what you add up, and what you divide by
+                look: what you add up, and what you divide by: a mean of means lets short batches count too much
                 when: torch.allclose(yours["The row of all trained weights"], expected["The row of all trained
                     weights"], rtol=1e-3, atol=1e-4) and not torch.allclose(yours["Your loss"], expected["Your loss"],
                     rtol=1e-3, atol=1e-4)
@@ -1224,7 +946,7 @@ exercise(
                 look: clear once per batch, weight each piece by its rows, step once per batch
                 when: not torch.allclose(yours["The row of all trained weights"], expected["The row of all trained
                     weights"], rtol=1e-3, atol=1e-4)
-            _sent_whole
+            images.split(rows) → images.to(device).split(rows)
                 A whole batch travels to the device, {yours[bytes]:,} bytes, and it does not fit.
                 look: {yours[line]}; first split, then `.to(device)`
                 when: yours["Whole batches"]
@@ -1235,31 +957,17 @@ exercise(
                 look: call `backward()` for each piece before you begin the next one
                 when: yours["Graphs at once"]
             loss.detach() * len(images) → loss.item() * len(images)
-            optimizer.step() → optimizer.step()\n        total.item()
                 Python waits {yours[waits]} times in this epoch; once, at the end, is enough.
                 look: {yours[line]}; add up `loss.detach()` on the device
                 when: yours["Waits"]
         """,
         also_right=[
-            _epoch(
-                "images.split(rows) → images.tensor_split(-(-len(images) // rows))",
-                "labels.split(rows) → labels.tensor_split(-(-len(images) // rows))",
-                "optimizer.zero_grad() → model.zero_grad()",
-            ),
-            _epoch(
-                "F.cross_entropy(model(x), y) * len(x) → F.cross_entropy(model(x), y, reduction='sum')",
-                "optimizer.zero_grad() → optimizer.zero_grad(set_to_none=False)",
-            ),
-            _epoch(
-                " * len(x) / len(images) →  * len(x)",
-                "total += loss.detach() * len(images) → total = total + loss.detach()",
-                "        optimizer.step() →         for each in model.parameters():\n            each.grad /= "
-                "len(images)\n        optimizer.step()",
-            ),
-            _epoch(
-                "for images, labels in → optimizer.zero_grad()\n    for images, labels in",
-                "        optimizer.zero_grad()\n → ",
-                "        optimizer.step() →         optimizer.step()\n        model.zero_grad()",
+            changed(
+                _accumulate,
+                ("images.split(rows)", "images.tensor_split(-(-len(images) // rows))"),
+                ("labels.split(rows)", "labels.tensor_split(-(-len(images) // rows))"),
+                ("F.cross_entropy(model(x), y) * len(x)", "F.cross_entropy(model(x), y, reduction='sum')"),
+                ("optimizer.zero_grad()", "model.zero_grad(set_to_none=False)"),
             ),
         ],
     ),
