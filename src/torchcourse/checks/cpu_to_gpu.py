@@ -422,6 +422,8 @@ exercise(
                 look: `.item()` or `.tolist()`, after the loop over the batches
                 when: isinstance(yours["Your list of losses"], str)
             losses.append(total.item() / len(batches)) → pass && total += loss.detach() → losses.append(loss.item())
+                You return one loss for each batch ({yours[batches]}); it should be one for each epoch ({epochs}).
+                when: yours["Your list of losses"].shape == (epochs * len(batches),)
             lambda *given: _train(*given)[-1]
             range(epochs) → range(1)
                 You return {yours[losses]}; it should be a list with one loss for each of the {epochs} epochs.
@@ -644,7 +646,8 @@ exercise(
             F.cross_entropy(logits, → F.cross_entropy(logits.softmax(1),
             sure = sure + (top → sure = (top
                 Your three numbers are {yours[numbers]}; they should be {expected[numbers]}.
-                look: what you count over all batches, even the short last one, and what you divide by
+                look: over all batches, even the short last one: the share of right answers, the largest loss of one
+                    image, and the number of probabilities above 0.9
                 when: not torch.allclose(yours["Your row of numbers"], expected["Your row of numbers"], rtol=1e-3,
                     atol=1e-4)
             torch.no_grad() → torch.enable_grad()
@@ -934,9 +937,13 @@ exercise(
             / seen →
                 Your loss is a sum over the images: divide it by their number.
             loss.detach() * len(images) → loss.detach() && seen += len(images) → seen += 1
+            loss.detach() * len(images) → loss.detach() * len(images) / len(x)
+                    && seen += len(images) → seen += len(images.split(rows))
+                The training is right, but your loss is a mean of means, in which short batches or pieces count too
+                much; it should be the mean over all images.
             * len(images) →
                 The training is right, but your loss is {yours[loss]}; the mean over all images is {expected[loss]}.
-                look: what you add up, and what you divide by: a mean of means lets short batches count too much
+                look: what you add up, and what you divide by
                 when: torch.allclose(yours["The row of all trained weights"], expected["The row of all trained
                     weights"], rtol=1e-3, atol=1e-4) and not torch.allclose(yours["Your loss"], expected["Your loss"],
                     rtol=1e-3, atol=1e-4)
