@@ -131,18 +131,25 @@ def chapter(name: str) -> Callable[..., Callable]:
 
 
 def load_chapters() -> dict[str, Exercise]:
-    """All exercises by name. The chapters' modules are imported at the first call."""
+    """All exercises by name. The chapters' modules are imported at the first call, which takes seconds."""
     package = importlib.import_module("torchcourse.checks")
     for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"torchcourse.checks.{module.name}")
+        if module.name != "rank_server":  # a program of its own, which imports what no exercise needs
+            importlib.import_module(f"torchcourse.checks.{module.name}")
     return EXERCISES
+
+
+def load_chapter(name: str) -> dict[str, Exercise]:
+    """The exercises of one chapter, for example "01_tensors", by name; none if there is no such chapter."""
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module(f"torchcourse.checks.{name.partition('_')[2]}")
+    return {each.name: each for each in EXERCISES.values() if each.chapter == name}
 
 
 def find(name: str) -> Exercise | None:
     """The exercise of this name, if there is one. Looks in this notebook's chapter first: that imports one module."""
     if name not in EXERCISES and current_chapter:
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(f"torchcourse.checks.{current_chapter.partition('_')[2]}")
+        load_chapter(current_chapter)
     return EXERCISES.get(name) or load_chapters().get(name)
 
 
@@ -581,7 +588,7 @@ def progress(chapter: str | None = None) -> None:
     chapter: for example "01_tensors"; None means the chapter of this notebook.
     """
     chapter = chapter or current_chapter
-    chosen = [e for e in load_chapters().values() if chapter in (None, e.chapter)]
+    chosen = (load_chapter(chapter) if chapter else load_chapters()).values()
     rows = [
         (e.name, e.title, _latest[e.name].outcome if e.name in _latest else "not attempted", _attempts.get(e.name, 0))
         for e in chosen
