@@ -69,7 +69,7 @@ def answers(name: str) -> list[Any]:
     """Right and wrong answers to an exercise, as far as they have to be called: some, from all over its rows."""
     asked = [answer for answer in itertools.chain(*right_and_wrong(name, tables(OWN))) if play.can_be_asked(answer)]
     some = 2 if EXERCISES[name].seconds >= 60 else 4  # fewer where each verdict trains, compiles or starts processes
-    return asked[:: max(1, len(asked) // some)]
+    return asked[:: max(1, -(-len(asked) // some))]
 
 
 @pytest.mark.parametrize("name", list(EXERCISES))
