@@ -670,8 +670,12 @@ def test_what_is_handed_out_holds_no_answers(tmp_path: Path):
 
 def refusal(*words: str) -> str:
     """The sentence with which the command ends."""
-    with pytest.raises(SystemExit) as raised:
-        command.main(list(words))
+    mask = os.umask(0o022)  # which the command changes, for files of every later test, too
+    try:
+        with pytest.raises(SystemExit) as raised:
+            command.main(list(words))
+    finally:
+        os.umask(mask)
     assert isinstance(raised.value.code, str), "an error is a sentence"
     return raised.value.code
 

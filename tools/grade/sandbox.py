@@ -186,7 +186,9 @@ def _furnish(jail: Path) -> None:
     cache = jail / "home" / ".cache" / "matplotlib"
     cache.mkdir(parents=True)
     for path in Path(matplotlib.get_cachedir()).glob("fontlist-*.json"):
-        shutil.copy(path, cache)
+        shutil.copyfile(path, cache / path.name)
+    for path in jail.rglob("*"):  # whatever the umask: what runs in the sandbox is another user than root
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 class Box:
