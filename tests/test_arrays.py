@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -188,6 +187,7 @@ def hand_in(folder: Path, **answers: str) -> None:
 
 # The same class, graded by the nodes and by this process. Sandboxes are not what differs, so nothing is executed.
 CLASS = """
+import dataclasses
 from tools.grade import __main__ as command
 from tools.grade import judge, sandbox
 from tools.grade.collect import collect
@@ -206,6 +206,8 @@ def without_sandbox(each, secret, limits, data):
     verdicts = {name: {"outcome": outcome, "message": f"{len(source)}."} for name in names}
     return notebook, names, sandbox.Report("whole", {}, verdicts), notes
 command._run = without_sandbox
+need = command._need
+command._need = lambda *about: dataclasses.replace(need(*about), cores=2)  # a whole node: both have to work
 judge.prepare = lambda: None
 submissions, _ = collect(here / "in", {"00_getting_started"})
 site = arrays.Site("local") if sys.argv[1] == "slurm" else None
@@ -224,9 +226,11 @@ def test_a_class_graded_on_two_nodes_one_of_which_dies_equals_the_one_graded_her
         hand_in(tmp_path / "in" / f"student{number:02}", slope="wrong = 1" if number % 3 else f"right = {number}")
     program = driver(tmp_path, CLASS)
     with started(site, program, "slurm") as process:
-        while not (tmp_path / "n2-is-at-work").exists():
-            assert process.poll() is None, process.stdout.read()
-            time.sleep(0.1)
+        try:
+            wait_until(lambda: (tmp_path / "n2-is-at-work").exists() or process.poll() is not None, "work on n2", 300)
+        finally:
+            print(ask(site, "sinfo --Node --long; squeue --long"))  # shown if the test fails
+        assert process.poll() is None, process.stdout.read()
         site.down("n2")
         (tmp_path / "go").touch()
         said = process.stdout.read()
