@@ -24,12 +24,20 @@ LAB = "00_getting_started"
 
 
 @pytest.fixture(scope="module")
-def site():
+def cluster():
     if reason := practice.why_not():
         pytest.skip(reason) if "refuses" in reason else skip_or_fail(reason)
     pytest.importorskip("submitit", reason="job arrays need submitit: pip install -e '.[slurm]'")
-    with practice.Cluster() as site:
-        yield site
+    with practice.Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def site(cluster):
+    """The cluster with an empty queue: what a test that failed has left would keep the nodes from the next one."""
+    yield cluster
+    ask(cluster, "scancel --user=$(id -un)")
+    wait_until(lambda: not ask(cluster, "squeue --noheader"), "an empty queue")
 
 
 def ask(site: practice.Cluster, command: str) -> str:
@@ -45,7 +53,16 @@ def started(site: practice.Cluster, *words: str) -> Iterator[subprocess.Popen]:
         try:
             yield process
         finally:
-            process.kill()
+            kill(process)
+
+
+def kill(process: subprocess.Popen) -> None:
+    """Kill the Python on the login node, and wait until nothing is left of it: its locks are free, its output ends."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        inside = psutil.Process(process.pid).children()
+        for each in inside or [process]:
+            each.kill()
+    process.wait()  # nsenter ends with the Python that it has started
 
 
 def read_until(process: subprocess.Popen, *words: str) -> str:
@@ -157,8 +174,7 @@ with arrays.Site("local").open(here / "shared") as pool:
     program = driver(tmp_path, GATE + text)
     with started(site, program, "3") as first:
         read_until(first, "begun 2")
-        (login,) = psutil.Process(first.pid).children()
-        login.kill()
+        kill(first)
     (folder,) = left(tmp_path)
     assert folder.stat().st_mode & 0o077 == 0  # hidden inputs can be made from what it holds
     assert len(ask(site, "squeue --noheader").splitlines()) == 3
