@@ -8,6 +8,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -19,7 +20,7 @@ import psutil
 import pytest
 from conftest import wait_until
 
-from torchcourse.distributed import magic
+from torchcourse.distributed import magic, warm
 from torchcourse.distributed.rank import shorten
 from torchcourse.errors import CourseError
 
@@ -37,7 +38,16 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     yield tmp_path / "here"
     assert not left_over(str(tmp_path)), "processes of this test are still running"
-    assert list((tmp_path / "tmp").iterdir()) == [], "something was left in the temporary folder"
+    if warm._warm:
+        children = psutil.Process(warm._warm.process.pid).children(recursive=True)
+        assert not [child for child in children if is_alive(child)], "forks of this test are still running"
+    left = [path.name for path in (tmp_path / "tmp").iterdir()]
+    # `import torch._dynamo` makes a folder for code that nobody has compiled yet.
+    assert [name for name in left if not name.startswith("torchinductor")] == [], "left in the temporary folder"
+
+
+def is_alive(process):
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def left_over(words):
@@ -154,9 +164,9 @@ def test_time_limit_says_where_each_rank_was():
         if os.environ["RANK"] == "1":
             time.sleep(10_000)
     """
-    shown, sentence = run("-n 2 --timeout 8", cell)
+    shown, sentence = run("-n 2 --timeout 4", cell)
     assert "rank 0 had finished" in shown and "rank 1 was in line 7: time.sleep(10_000)" in shown
-    assert "8 seconds" in sentence
+    assert "4 seconds" in sentence
     pids = [int(line.split()[-1]) for line in shown.splitlines() if "here" in line]
     assert len(pids) == 2 and not any(psutil.pid_exists(pid) for pid in pids)
 
@@ -249,7 +259,7 @@ def test_two_cells_at_once(folder):
 
 SCRIPT = """
 import sys
-from torchcourse.distributed import magic
+from torchcourse.distributed import magic, warm
 magic.torchrun("-n 2", '''
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -265,12 +275,93 @@ def test_nothing_is_left_of_a_notebook(folder, number):
     process = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     wait_until(lambda: all((folder / f"started{rank}").exists() for rank in range(2)))
     family = psutil.Process(process.pid).children(recursive=True)
-    assert len(family) == 4  # the watcher, torchrun, two ranks
+    # A watcher, torchrun, two ranks; where they are forked, the warm process, the host, and the ranks' stand-ins, too.
+    assert len(family) == (8 if sys.platform == "linux" else 4)
     process.send_signal(number)
     out, _ = process.communicate(timeout=600)
-    wait_until(lambda: not any(member.is_running() and member.status() != "zombie" for member in family))
-    wait_until(lambda: not os.listdir(folder.parent / "tmp"))
+    wait_until(lambda: not any(map(is_alive, family)))
+    wait_until(lambda: not [name for name in os.listdir(folder.parent / "tmp") if name.startswith("torchrun")])
     assert number == signal.SIGKILL or b"Interrupted" in out
+
+
+def test_a_rank_is_like_a_new_process(folder, monkeypatch):
+    """Forked or not, it has its own environment, folder, and random numbers, and what it leaves behind is finished."""
+    cell = """
+        import atexit, os, sys, __main__
+        import numpy as np
+        print("drawn", np.random.rand())
+        print(os.environ["MINE"], os.getcwd(), sys.path[0], __main__.__file__ == __file__, "run" in globals())
+        half = open("half" + os.environ["RANK"], "w")
+        half.write("whole")
+        atexit.register(print, "leaving")
+    """
+    seen = []
+    for mine in ("first", "second"):
+        monkeypatch.setenv("MINE", mine)
+        shown, sentence = run("-n 2", cell)
+        assert sentence is None, shown
+        lines = [line.partition("] ")[2] for line in shown.splitlines()]
+        assert lines.count("leaving") == 2 and f"{mine} {folder} {folder} True False" in lines
+        seen += [line for line in lines if line.startswith("drawn")]
+        assert [(folder / f"half{rank}").read_text() for rank in range(2)] == ["whole"] * 2
+    assert len(set(seen)) == 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux are processes forked")
+def test_a_warm_process_is_used_until_libraries_would_see_other_variables(monkeypatch):
+    run("-n 2", "print(1)")
+    first = warm._warm.process
+    run("-n 2", "print(1)")
+    assert warm._warm.process is first
+    monkeypatch.setenv("TORCH_LOGS", "+recompiles")
+    shown, _ = run("-n 2", "import os; print(os.environ['TORCH_LOGS'])")
+    assert "+recompiles" in shown and warm._warm.process is not first and first.poll() is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux are processes forked")
+def test_a_fork_goes_with_its_stand_in():
+    """torchrun kills a stand-in whose rank does not listen: in the next attempt nothing is left of it."""
+    cell = """
+        import os, pathlib, psutil, signal, time
+        attempt, rank, pid = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"], pathlib.Path("pid")
+        if attempt == "1":
+            print("alone:", not psutil.pid_exists(int(pid.read_text())))
+        elif rank == "1":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            pid.write_text(str(os.getpid()))
+            time.sleep(10_000)
+        else:
+            while not (pid.exists() and pid.read_text()):
+                time.sleep(0.05)
+            (stand_in,) = [
+                each
+                for each in psutil.process_iter()
+                if any("rank.py" in part for part in each.cmdline())
+                and (each.environ()["RANK"], each.environ()["TORCHELASTIC_RUN_ID"])
+                == ("1", os.environ["TORCHELASTIC_RUN_ID"])
+            ]
+            stand_in.kill()
+            time.sleep(10_000)
+    """
+    shown, sentence = run("-n 2 --max-restarts 1", cell)
+    assert sentence is None and shown.count("alone: True") == 2, shown
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux are processes forked")
+def test_a_warm_process_ends_when_nobody_uses_it():
+    ours, theirs = socket.socketpair()
+    code = "import sys, warm; warm.IDLE_LIMIT = 0.2; warm.main()"
+    with ours, theirs:
+        end = subprocess.run(
+            [sys.executable, "-c", code, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd=magic.HERE, timeout=600
+        )
+    assert end.returncode == 0
+
+
+def test_where_nothing_can_be_forked_torchrun_is_started(monkeypatch):
+    monkeypatch.setattr(warm, "POSSIBLE", False)
+    shown, sentence = run("-n 1", "import os; print(os.environ['WORLD_SIZE'])")
+    assert sentence is None and shown == "[rank 0] 1\n"
 
 
 def test_in_a_notebook(folder):

@@ -376,7 +376,7 @@ class _Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # Ctrl-C goes to the notebook, which then cuts the line
+            process_group=0,  # Ctrl-C goes to the notebook, which then cuts the line
             env=environment,
         )
         theirs.close()

@@ -3,7 +3,8 @@
 What happens, in order:
 
 1. The cell becomes a file. Its first line, the magic, becomes a comment: so line numbers are those of the cell.
-2. A watcher starts torchrun, torchrun starts the ranks, each rank runs the file (watcher.py, rank.py).
+2. A watcher starts torchrun, torchrun starts the ranks, each rank runs the file (watcher.py, rank.py). On Linux, all of
+   them are forked from a process that has imported PyTorch, so only the first cell waits for that (warm.py).
 3. Their lines come through one pipe and are shown at once, in the order in which they were printed.
 4. If something goes wrong, the traceback of the rank that failed first is shown, in one piece.
 """
@@ -26,9 +27,9 @@ import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
-from torchcourse.distributed import loopback, places
+from torchcourse.distributed import loopback, places, warm
 from torchcourse.distributed.rank import CONSEQUENCE, shorten
 from torchcourse.errors import CourseError
 
@@ -138,15 +139,7 @@ class _Run:
         if os.name != "posix":
             raise CourseError("%%torchrun needs Linux or macOS: on Windows use WSL, or a hub.")
         with open(self.scratch / "torchrun.log", "wb") as log:
-            process = subprocess.Popen(
-                self._command(),
-                stdin=subprocess.PIPE,  # closed, even by our death, it makes the watcher end everything
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=self._environment(),
-                start_new_session=True,  # so that the watcher outlives a kernel that is killed with its whole group
-                bufsize=0,
-            )
+            process = self._start(log)
         where = None
         try:
             in_time = self._show(process)
@@ -165,11 +158,23 @@ class _Run:
         else:
             self._explain()
 
-    def _command(self) -> list[str]:
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        torchrun += ["--nproc-per-node", str(self.size), "--max-restarts", str(self.options.max_restarts)]
-        torchrun += ["--log-dir", str(self.scratch / "logs"), str(HERE / "rank.py"), str(self.scratch / "job.json")]
-        return [sys.executable, str(HERE / "watcher.py"), str(self.scratch), *torchrun, *self.options.arguments]
+    def _start(self, log: BinaryIO) -> subprocess.Popen | warm.Forked:
+        """Start the watcher, and below it torchrun: forked from a process that has imported PyTorch, where we can."""
+        options = ["--standalone", "--nproc-per-node", str(self.size), "--max-restarts", str(self.options.max_restarts)]
+        options += ["--log-dir", str(self.scratch / "logs"), str(HERE / "rank.py"), str(self.scratch / "job.json")]
+        options += self.options.arguments
+        if warm.POSSIBLE:
+            return warm.start(self.scratch, options, self._environment(), log)
+        torchrun = [sys.executable, "-m", "torch.distributed.run", *options]
+        return subprocess.Popen(
+            [sys.executable, str(HERE / "watcher.py"), str(self.scratch), *torchrun],
+            stdin=subprocess.PIPE,  # closed, even by our death, it makes the watcher end everything
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=self._environment(),
+            start_new_session=True,  # so that the watcher outlives a kernel that is killed with its whole group
+            bufsize=0,
+        )
 
     def _environment(self) -> dict[str, str]:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -188,7 +193,7 @@ class _Run:
         inherited = {key: value for key, value in os.environ.items() if key not in outside}
         return {key: value for key, value in {**defaults, **inherited, **fixed}.items() if value}
 
-    def _show(self, process: subprocess.Popen) -> bool:
+    def _show(self, process: subprocess.Popen | warm.Forked) -> bool:
         """Print what comes until the watcher ends. False when the time is up."""
         limit = time.monotonic() + max(self.options.timeout, START_LIMIT)
         started = False
@@ -211,7 +216,7 @@ class _Run:
                         break  # a rank that torchrun cannot stop
         return True
 
-    def _end(self, process: subprocess.Popen) -> None:
+    def _end(self, process: subprocess.Popen | warm.Forked) -> None:
         with contextlib.suppress(BrokenPipeError):  # it may have ended by itself
             process.stdin.write(b"\n")
         process.stdin.close()
@@ -222,7 +227,7 @@ class _Run:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(ENDING)
 
-    def _drain(self, process: subprocess.Popen) -> None:
+    def _drain(self, process: subprocess.Popen | warm.Forked) -> None:
         """What is left in the pipe and in the files at the end."""
         limit = time.monotonic() + DRAIN
         while self._records(process) and time.monotonic() < limit:  # a rank that escaped may print forever
@@ -231,7 +236,7 @@ class _Run:
         self._restarts()
         self._raw()
 
-    def _records(self, process: subprocess.Popen) -> bool:
+    def _records(self, process: subprocess.Popen | warm.Forked) -> bool:
         """Print the lines that are in the pipe now. False at its end (or, at the very end, when it is empty)."""
         data = process.stdout.read(65536)
         if not data:
@@ -343,7 +348,7 @@ class _Run:
         files = {rank: self.scratch / f"{self.attempt}-{rank}.pid" for rank in range(self.size)}
         running = {rank: file for rank, file in files.items() if file.exists() and not _done(file)}
         processes = {json.loads(file.read_text())["pid"]: file.with_suffix(".stack") for file in running.values()}
-        stacks = dict(zip(running, places.stacks(processes, r'rank\.py", line \d+ in <module>\n'), strict=True))
+        stacks = dict(zip(running, places.stacks(processes, r'(rank|warm)\.py", line \d+ in <module>\n'), strict=True))
         said = []
         for rank, file in files.items():
             if rank in running:

@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 import traceback
+import types
 
 PIECE = 400  # bytes; so short a piece is written whole or not at all, also on macOS
 # Errors of a rank that has lost another one.
@@ -84,9 +85,9 @@ def note(file: str, **content: object) -> None:
     os.replace(file + ".part", file)
 
 
-def main() -> int:
-    """Run the file of the job. Returns the exit code."""
-    with open(sys.argv[1], encoding="utf-8") as file:
+def run(job_file: str, *arguments: str) -> int:
+    """Run the file of the job in this process. Returns the exit code."""
+    with open(job_file, encoding="utf-8") as file:
         job = json.load(file)
     rank, attempt = os.environ["RANK"], os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     mine = os.path.join(job["scratch"], f"{attempt}-{rank}")
@@ -104,18 +105,18 @@ def main() -> int:
     faulthandler.register(signal.SIGUSR1, open(mine + ".stack", "w"), all_threads=True)  # noqa: SIM115
     note(mine + ".pid", pid=os.getpid())
 
-    sys.argv = [job["name"], *sys.argv[2:]]
+    sys.argv = [job["name"], *arguments]
     sys.path[0] = os.getcwd()
     sys.path += [folder for folder in job["path"] if folder not in sys.path]
     with open(job["file"], encoding="utf-8") as file:
         source = file.read()
     # The name that tracebacks show, and the source that they show with it.
     linecache.cache[job["name"]] = (len(source), None, source.splitlines(keepends=True), job["name"])
-    space = sys.modules["__main__"].__dict__
-    space |= {"__file__": job["file"], "__doc__": None}
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
+    main.__file__ = job["file"]
     code = 0
     try:
-        exec(compile(source, job["name"], "exec", dont_inherit=True), space)
+        exec(compile(source, job["name"], "exec", dont_inherit=True), main.__dict__)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
         if code:
@@ -136,7 +137,7 @@ def failed(mine: str, error: BaseException, code: int) -> None:
     """Write down the exception, from the student's own lines on, and when it came."""
     moment = time.time()
     if error.__traceback__:
-        error.__traceback__ = error.__traceback__.tb_next  # without the line in `main` above
+        error.__traceback__ = error.__traceback__.tb_next  # without the line in `run` above
     text = shorten("".join(traceback.format_exception(error)))
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame.lineno for frame in frames if not os.path.isabs(frame.filename)]
@@ -164,4 +165,8 @@ def await_ends(ranks: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if "TORCHCOURSE_HOST" in os.environ:
+        import warm  # a neighbor of this file: the package would import PyTorch
+
+        warm.stand_in(sys.argv[1:])
+    sys.exit(run(*sys.argv[1:]))

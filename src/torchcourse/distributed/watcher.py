@@ -17,6 +17,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import psutil
 
@@ -59,9 +61,11 @@ def status(process: psutil.Process) -> str | None:
         return None
 
 
-def main() -> int:
-    """Start the command and watch. Returns its exit code, 1 if it had to be ended."""
-    scratch, *command = sys.argv[1:]
+def watch(scratch: str, start: Callable[[], Any]) -> int:
+    """Start something and watch it. Returns its exit code, 1 if it had to be ended.
+
+    start: returns something like a `subprocess.Popen`
+    """
     caller = os.getppid()
     adopt_orphans()
     signals = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -72,7 +76,7 @@ def main() -> int:
     pipe = threading.Thread(target=lambda: said.append(os.read(0, 1)), daemon=True)
     pipe.start()
     known: set[psutil.Process] = set()
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    child = start()
     try:
         while child.poll() is None:
             pipe.join(0.1)
@@ -91,4 +95,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(watch(sys.argv[1], lambda: subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)))
