@@ -16,7 +16,7 @@ import pytest
 from conftest import wait_until
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from tools import compare, report, run
+from tools import compare, course, report, run
 from tools.course import ROOT
 
 ROOMY = {"cpu.real": {"seconds": 120, "mib": 4000}}
@@ -408,6 +408,39 @@ def test_a_log_says_at_once_what_starts_and_what_has_ended(small_course, monkeyp
     lines = log.read_text().splitlines()
     assert re.fullmatch(r"\[1/2\] 01_works lecture: passed, \d+ s", lines[2])
     assert re.fullmatch(r"\[2/2\] 02_breaks lecture: failed, \d+ s: stopped at code cell 2: ValueError: .*", lines[4])
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_solutions_take_what_lectures_leave_of_a_processor(small_course, monkeypatch, device):
+    """Lectures come one after the other, and wait for nobody. On a GPU, solutions wait for them."""
+    running, together, gentle = set(), set(), {}
+
+    def perform(chapter, kind, *_, gently=False, **__):
+        name = f"{chapter.number} {kind}"
+        running.add(name)
+        gentle[kind] = gently
+        for _ in range(100 if kind == "lecture" and device == "cpu" else 1):  # until the others have begun, too
+            together.update(frozenset({name, other}) for other in running - {name})
+            time.sleep(0.02)
+        running.remove(name)
+        return run.Result(chapter.name, kind, device)
+
+    monkeypatch.setattr(run, "perform", perform)
+    monkeypatch.setattr(run, "best_device", lambda: (device, "a device"))
+    run.run_course(course.chapters(small_course), ["lecture", "solution"], small_course / "build", small_course)
+    kinds = {frozenset(name.split()[1] for name in pair) for pair in together}
+    assert (frozenset({"lecture", "solution"}) in kinds) == (device == "cpu")
+    assert frozenset({"lecture"}) not in kinds and gentle == {"lecture": False, "solution": True}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere priorities have names")
+def test_a_gentle_notebook_and_its_processes_have_the_lowest_priority(tmp_path):
+    source = "import os, subprocess, sys\nprint(os.nice(0), subprocess.check_output(['nice'], text=True).strip())"
+    path = notebook(tmp_path / "05_small.ipynb", source + "\nassert os.nice(0) == 19")
+    result = run.run_notebook(path, tmp_path / "out.ipynb", "05_small", "solution", "cpu", gently=True)
+    assert not result.failures
+    *_, cell = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
+    assert cell.outputs[0].text == "19 19\n"
 
 
 # A runner that is ended from outside, as a process of its own

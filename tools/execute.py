@@ -31,6 +31,7 @@ from tools.course import ROOT
 
 WATCHER = ROOT / "src" / "torchcourse" / "distributed" / "watcher.py"
 SAMPLE_EVERY = 0.2  # seconds
+START_LIMIT = 300  # seconds in which a kernel starts, on a machine that has other things to do
 PATIENCE = 30  # seconds that the watcher has to end everything, on a busy machine; then we do what we can
 MIB = 2**20
 
@@ -55,6 +56,7 @@ def execute(
     on_cell: Callable[[], None] = lambda: None,
     python: Sequence[str] = (sys.executable,),
     interrupted: threading.Event | None = None,
+    gently: bool = False,
 ) -> Execution:
     """Execute the notebook `source` in its own folder and write the result, outputs or error included, to `target`.
 
@@ -62,6 +64,7 @@ def execute(
     on_cell: called (from another thread) after each code cell.
     python: the command that starts the kernel's Python, be it in another environment or in a sandbox. By default the
         kernel is the Python that runs this function, whatever kernel the notebook names.
+    gently: take only the processor time that others leave.
     interrupted: set by another thread, it has the effect of a Ctrl-C, which only the main thread gets.
     Raises KeyboardInterrupt on Ctrl-C, after the kernel was stopped.
     """
@@ -69,7 +72,7 @@ def execute(
     target.parent.mkdir(parents=True, exist_ok=True)
     run = Execution()
     with tempfile.TemporaryFile("w+") as log, tempfile.TemporaryDirectory(prefix="kernel-") as scratch:
-        kernel = _Kernel(log, python, scratch)
+        kernel = _Kernel(log, python, scratch, gently)
 
         def started(cell: dict, cell_index: int) -> None:
             run.cell = cell_index
@@ -81,6 +84,7 @@ def execute(
                     target,
                     kernel_name="python3",
                     progress_bar=False,
+                    start_timeout=START_LIMIT,
                     # Straight to nbclient. Not papermill's `cwd`: that would move this process as well.
                     resources={"metadata": {"path": str(source.parent)}},
                     kernel_manager_class=kernel.manager,
@@ -116,8 +120,8 @@ def execute(
 class _Kernel:
     """The kernel of one execution, its watcher, and the processes that the kernel started."""
 
-    def __init__(self, log: IO[str], python: Sequence[str], scratch: str) -> None:
-        self.log, self.python, self.scratch = log, python, scratch
+    def __init__(self, log: IO[str], python: Sequence[str], scratch: str, gently: bool) -> None:
+        self.log, self.python, self.scratch, self.gently = log, python, scratch, gently
         self.watcher: psutil.Process | None = None
         self.children: set[psutil.Process] = set()  # of the watcher: the kernel, and everything below it
         self.theirs, self.ours = os.pipe()  # the watcher reads what we say, and notices when we are gone
@@ -144,6 +148,8 @@ class _Kernel:
                 # What a kernel says on its terminal is noise ("running over TCP"), until it crashes: keep it.
                 await super().start_kernel(**options, stdin=kernel.theirs, stdout=kernel.log, stderr=kernel.log)
                 kernel.watcher = psutil.Process(self.provisioner.pid)
+                if kernel.gently:  # before it starts anything
+                    _yield_to_others(kernel.watcher)
 
         return Manager
 
@@ -188,6 +194,14 @@ class _Kernel:
                     process.kill()
             os.close(self.ours)
             os.close(self.theirs)
+
+
+def _yield_to_others(process: psutil.Process) -> None:
+    """Give a process, and what it will start, the lowest priority."""
+    process.nice(19 if os.name == "posix" else psutil.IDLE_PRIORITY_CLASS)
+    # On Linux, sessions may be groups that share the processor fairly, however nice their members are.
+    with suppress(OSError):
+        Path(f"/proc/{process.pid}/autogroup").write_text("19")
 
 
 def _memory(process: psutil.Process) -> int:

@@ -34,7 +34,6 @@ LARGEST = 500_000  # bytes of an executed notebook: GitHub shows it, a diff of i
 FAILS_AT = 3  # times the budget. Between one and three times: passes, and the report says "over budget"
 KILLED_AT = 5  # times the budget: the notebook hangs, or may as well
 KILLED_AFTER = 600  # seconds, where there is no budget
-SOLUTIONS_AT_ONCE = 2  # a small machine has two cores, and most cells keep one busy
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -197,11 +196,12 @@ def run_notebook(
     on_cell: Callable[[], None] = lambda: None,
     python: Sequence[str] = (sys.executable,),
     interrupted: threading.Event | None = None,
+    gently: bool = False,
 ) -> Result:
     """Execute a notebook and judge it. The notebook with its outputs is written to `executed`.
 
-    budget, ranges, busy: as for `judge`. timeout: seconds; None asks `time_limit`. python, interrupted: as for
-    `execute`.
+    budget, ranges, busy: as for `judge`. timeout: seconds; None asks `time_limit`. python, interrupted, gently:
+    as for `execute`.
     Raises nothing but KeyboardInterrupt: whatever goes wrong is in the result.
     """
     budget, ranges = budget or {}, ranges or {}
@@ -213,7 +213,7 @@ def run_notebook(
         result.failures.append(str(error))
         return result
     timeout = time_limit(budget, device, busy) if timeout is None else timeout
-    run = execute(source.resolve(), executed.resolve(), timeout, on_cell, python, interrupted)
+    run = execute(source.resolve(), executed.resolve(), timeout, on_cell, python, interrupted, gently)
     result.seconds, result.cpu_seconds, result.mib = run.seconds, run.cpu_seconds, run.mib
     if not executed.exists():
         result.failures.append(f"could not be executed: {run.died}")
@@ -277,6 +277,7 @@ def perform(
     timeout: float | None = None,
     busy: bool = False,
     interrupted: threading.Event | None = None,
+    gently: bool = False,
 ) -> Result:
     """Execute and judge one notebook of a chapter; what comes of it, and its page, go to a folder of `out`."""
     source = root / course.KINDS[kind] / f"{chapter.name}.ipynb"
@@ -294,6 +295,7 @@ def perform(
         busy=busy,
         on_cell=on_cell,
         interrupted=interrupted,
+        gently=gently,
     )
     if executed.exists():
         page = report.write_page(executed, f"{chapter.number} {chapter.title} · {kind}")
@@ -302,7 +304,10 @@ def perform(
 
 
 def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root: Path = course.ROOT) -> list[Result]:
-    """Execute the notebooks and write the report. Lectures measure, so each has the machine to itself; solutions don't.
+    """Execute the notebooks and write the report.
+
+    Lectures measure, so they come one after the other. On a processor, solutions take what a lecture leaves of it: a
+    lecture of ours keeps one of two cores busy most of the time. A GPU cannot tell what may wait; there, solutions do.
 
     Each notebook gets a line when it has ended. In a terminal there is a progress bar below these lines; in a log,
     which may be read while it grows, a line also says that a notebook has started.
@@ -322,7 +327,7 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
             bar.write(line)  # above the bar, where there is one
             sys.stdout.flush()
 
-        def run(job: int, busy: bool) -> None:
+        def run(job: int, **how: bool) -> None:
             chapter, kind = jobs[job]
             left = cells[job]
 
@@ -335,25 +340,39 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
             bar.set_description_str(f"{chapter.name} {kind}")
             if not sys.stdout.isatty():
                 say(f"{number} {chapter.name} {kind} ...")
-            results[job] = perform(
-                chapter, kind, device, out, root, on_cell=on_cell, busy=busy, interrupted=interrupted
-            )
+            results[job] = perform(chapter, kind, device, out, root, on_cell=on_cell, interrupted=interrupted, **how)
             say(f"{number} {report.one_line(results[job])}")
             bar.update(left)  # cells after an error are not executed
 
         lectures = [job for job, (_, kind) in enumerate(jobs) if kind == "lecture"]
         others = [job for job in range(len(jobs)) if job not in lectures]
-        others.sort(key=lambda job: -_longest(*jobs[job]))  # no long one is left for the end
-        for batch, at_once in ((lectures, 1), (others, SOLUTIONS_AT_ONCE)):
-            with ThreadPoolExecutor(at_once) as pool:
-                runs = [pool.submit(run, job, at_once > 1) for job in batch]
-                try:
-                    for each in as_completed(runs):
-                        each.result()
-                except KeyboardInterrupt:
-                    interrupted.set()  # ends the kernels
-                    pool.shutdown(cancel_futures=True)
-                    break
+        others.sort(key=lambda job: _longest(*jobs[job]))  # the longest first: none of them is left for the end
+        measured = threading.Event()
+
+        def run_lectures() -> None:
+            for job in lectures:
+                if not interrupted.is_set():
+                    run(job)
+            measured.set()
+            run_others()
+
+        def run_others() -> None:
+            while others and not interrupted.is_set():
+                run(others.pop(), busy=True, gently=True)
+
+        def run_others_meanwhile() -> None:
+            if device != "cpu":
+                measured.wait()
+            run_others()
+
+        with ThreadPoolExecutor(2) as pool:
+            lanes = [pool.submit(run_lectures), pool.submit(run_others_meanwhile)]
+            try:
+                for lane in as_completed(lanes):
+                    lane.result()
+            except KeyboardInterrupt:
+                interrupted.set()  # ends the kernels
+                measured.set()
     ended = [results[job] for job in sorted(results)]
     report.write(ended, out, course.manifest(root)["title"], description, interrupted.is_set())
     if interrupted.is_set():
