@@ -45,7 +45,16 @@ ORDER = [*(f"test_{name}.py" for name in LONG), "", *BY_EXERCISE]
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several workers share the tests, the long files come first: none is left for the end."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: ORDER.index(item.path.name if item.path.name in ORDER else ""))
+        items.sort(key=lambda item: (ORDER.index(item.path.name if item.path.name in ORDER else ""), -_patience(item)))
+
+
+def _patience(item: pytest.Item) -> float:
+    """The time limit of the exercise that a test is about, in seconds: it says how long its rows take, roughly."""
+    from torchcourse.checks import engine
+
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    exercise = engine.EXERCISES.get(parameters.get("name")) if item.path.name in BY_EXERCISE else None
+    return exercise.seconds if exercise else 0.0
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -135,6 +144,15 @@ def wait_until(condition: Callable[[], object], what: str = "it", seconds: float
     while not condition():
         assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s"
         time.sleep(0.05)
+
+
+def submitted(script: str) -> str:
+    """A command that prints the number of a Slurm job and succeeds if the job does, as soon as it has ended.
+
+    `sbatch --wait` looks at growing intervals: it would notice the end of a job of 15 seconds after 42.
+    """
+    ended = "while squeue --noheader --jobs $job | grep -q .; do sleep 0.3; done"
+    return f"job=$(sbatch --parsable {script}) && echo $job && {ended}; scontrol show job $job | grep -q ExitCode=0:0"
 
 
 def skip_or_fail(reason: str) -> None:

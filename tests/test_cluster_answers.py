@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import skip_or_fail, wait_until
+from conftest import skip_or_fail, submitted, wait_until
 
 from torchcourse.checks import engine, evaluate, pretend
 from torchcourse.cluster import practice
@@ -64,7 +64,7 @@ def right_answers(exercise: str) -> list:
 def test_the_right_job_scripts_start_a_process_for_each_gpu_of_each_node(site, home, i):
     (home / "world.py").write_text(PROGRAM)
     (home / "job.sh").write_text(right_answers("job_script")[i]("world.py --lr 0.1", "small", 2, 2, 1, 5))
-    done = site.run("sbatch --wait job.sh", capture_output=True, text=True, timeout=300)
+    done = site.run(submitted("job.sh"), capture_output=True, text=True, timeout=300)
     (log,) = [path for path in home.iterdir() if path.suffix in (".out", ".log")]
     assert done.returncode == 0, done.stderr + log.read_text()
     number = re.search(r"\d+", done.stdout)[0]

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import skip_or_fail
+from conftest import skip_or_fail, submitted
 
 from torchcourse import cli
 from torchcourse.cluster import job, practice
@@ -298,13 +298,13 @@ def test_scripts_of_the_practice_cluster_run(tmp_path, monkeypatch):
     (tmp_path / "world.sh").write_text(job.script("local", ["world.py"], nodes=2, time="0:10"))
     (tmp_path / "stops.sh").write_text(job.script("local", ["stops.py"], nodes=2, time="0:30", again=60))
     with practice.Cluster() as site:
-        assert site.run("sbatch --wait world.sh", timeout=300).returncode == 0
+        assert site.run(submitted("world.sh"), timeout=300).returncode == 0
         lines = next(tmp_path.glob("world-*.out")).read_text().splitlines()
         assert sorted(line for line in lines if line.startswith("rank")) == ["rank 0 of 2 3.0 1", "rank 1 of 2 3.0 1"]
-        # Requeued by its own exit status, then over with status 0: --wait waits for the second end. The signal comes
-        # when both processes say that they listen; the one that Slurm sends would come at a time of its own.
+        # Requeued by its own exit status, then over with status 0, which is the end to wait for. The signal comes when
+        # both processes say that they listen; the one that Slurm sends would come at a time of its own.
         both = "until [ $(cat stops-*.out 2>/dev/null | grep -c start) -eq 2 ]; do sleep 0.2; done"
-        command = f"sbatch --wait stops.sh & {both}; scancel --signal=USR1 --name=stops; wait $!"
+        command = f"({submitted('stops.sh')}) & {both}; scancel --signal=USR1 --name=stops; wait $!"
         assert site.run(command, timeout=300).returncode == 0
     lines = next(tmp_path.glob("stops-*.out")).read_text().splitlines()
     assert sorted(line for line in lines if line.startswith("start")) == [
