@@ -18,7 +18,7 @@ from environments import ALSO_NEEDED, COLAB, new_environment, pretend_colab
 
 import torchcourse
 from tools import build, course, release
-from torchcourse import place
+from torchcourse import device, place
 
 CHAPTER = course.chapters()[0]
 REFUSED = "git+https://127.0.0.1:9/nothing.git"  # no program listens there: the same as having no network
@@ -176,7 +176,7 @@ def test_the_oldest_torch_is_the_one_in_pyproject():
 @pytest.fixture
 def no_gpu(monkeypatch):
     """A laptop without a GPU, from which the tests below make other places."""
-    monkeypatch.setattr(place.device, "best", lambda: torch.device("cpu"))
+    monkeypatch.setattr(device, "best", lambda: torch.device("cpu"))
     monkeypatch.setattr(place, "on_colab", lambda: False)
     for name in list(os.environ):
         if name.startswith("JUPYTERHUB_"):
@@ -204,7 +204,7 @@ def test_on_a_hub_only_a_build_for_gpus_hopes_for_one(no_gpu, monkeypatch, build
 
 def test_who_has_a_gpu_is_told_nothing(no_gpu, monkeypatch):
     monkeypatch.setattr(place, "on_colab", lambda: True)
-    monkeypatch.setattr(place.device, "best", lambda: torch.device("cuda"))
+    monkeypatch.setattr(device, "best", lambda: torch.device("cuda"))
     assert place.gpu_advice() is None
 
 

@@ -18,13 +18,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nbformat import NotebookNode
 
 from tools import arrays, course
 from tools.course import Chapter
 from tools.grade import judge, results, sandbox
-from tools.grade.book import Book, outputs_of
 from tools.grade.collect import Cell, Missing, Submission, survey
 from tools.grade.orderly import Signals, Stopped, abandon, temporary_folder, workplace
 from tools.grade.rehearsal import rehearse
@@ -35,6 +35,9 @@ from tools.walls import hidden_from_others
 from torchcourse.data import SPLITS, files, root_folder
 from torchcourse.data.catalog import SPECS, fetch_command
 from torchcourse.errors import CourseError
+
+if TYPE_CHECKING:
+    from tools.grade.book import Book
 
 SEEDS = 4  # secret variants of the inputs; an answer has to be right with all of them
 TABLES_EVERY = 60.0  # seconds between two tables while results arrive
@@ -156,6 +159,8 @@ def grade(
     site: a cluster whose nodes run them. Whatever is written, this process writes.
     What is in `out` of other students and labs stays; what is graded again is replaced.
     """
+    from tools.grade.book import Book  # it takes two seconds to import, and a node that runs one submission needs none
+
     book, signals = Book(out / "nbgrader"), signals or Signals()
     for each in missing:
         results.keep(out, each, status=results.printable(each.reason), review="", verdicts={})
@@ -297,9 +302,17 @@ def _run(
 
 
 def _enter(
-    book: Book, out: Path, each: Submission, notebook: NotebookNode, asked: list[str], report: Report, notes: list[str]
+    book: "Book",
+    out: Path,
+    each: Submission,
+    notebook: NotebookNode,
+    asked: list[str],
+    report: Report,
+    notes: list[str],
 ) -> str:
     """Put one submission into the gradebook, keep its result; returns the words for the terminal."""
+    from tools.grade.book import outputs_of
+
     student, lab = each.student, each.chapter.name
     verdicts = {}
     for name in asked:
