@@ -18,6 +18,7 @@ import nbclient
 import nbformat
 import psutil
 import pytest
+import torch
 from conftest import wait_until
 
 from torchcourse.distributed import magic, warm
@@ -356,6 +357,26 @@ def test_a_warm_process_ends_when_nobody_uses_it():
             [sys.executable, "-c", code, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd=magic.HERE, timeout=600
         )
     assert end.returncode == 0
+
+
+def test_what_a_warm_process_imports_asks_no_gpu():
+    """CUDA cannot be used in a fork of a process that has asked it for anything, be it how many GPUs there are."""
+    code = """
+        import torch
+        asked = []
+        torch._C._cuda_getDeviceCount = lambda: asked.append("how many?") or 0
+        import numpy, torch._dynamo, torch.distributed.run
+        from torchcourse.distributed import rank, watcher
+        print(asked, torch.cuda.is_initialized())
+        torch.cuda.is_available()
+        print(asked)
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)} | {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
+    said = subprocess.check_output([sys.executable, "-c", textwrap.dedent(code)], env=environment, text=True)
+    first, second = said.splitlines()
+    assert first == "[] False"
+    if torch.version.cuda:
+        assert second == "['how many?']", "this would have noticed"
 
 
 def test_where_nothing_can_be_forked_torchrun_is_started(monkeypatch):

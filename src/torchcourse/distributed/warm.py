@@ -229,6 +229,8 @@ def serve(
                 for other in (source, wake, woken, *lines):
                     other.close()
                 return _become(Path(os.fsdecode(request)), streams)
+            with contextlib.suppress(OSError):  # as it does itself: a signal may come before it gets there
+                os.setpgid(lines[line], lines[line])
             for stream in streams:
                 os.close(stream)
         for line, pid in [*lines.items()]:
