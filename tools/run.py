@@ -346,19 +346,24 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
 
         lectures = [job for job, (_, kind) in enumerate(jobs) if kind == "lecture"]
         others = [job for job in range(len(jobs)) if job not in lectures]
-        others.sort(key=lambda job: _longest(*jobs[job]))  # the longest first: none of them is left for the end
+        others.sort(key=lambda job: _longest(*jobs[job]))
+        # The longest first: none of them is left for the end. One iterator for both lanes: no job is taken twice.
+        waiting = reversed(others)
         measured = threading.Event()
 
         def run_lectures() -> None:
-            for job in lectures:
-                if not interrupted.is_set():
-                    run(job)
-            measured.set()
+            try:
+                for job in lectures:
+                    if not interrupted.is_set():
+                        run(job)
+            finally:
+                measured.set()
             run_others()
 
         def run_others() -> None:
-            while others and not interrupted.is_set():
-                run(others.pop(), busy=True, gently=True)
+            for job in waiting:
+                if not interrupted.is_set():
+                    run(job, busy=True, gently=True)
 
         def run_others_meanwhile() -> None:
             if device != "cpu":
@@ -372,7 +377,6 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
                     lane.result()
             except KeyboardInterrupt:
                 interrupted.set()  # ends the kernels
-                measured.set()
     ended = [results[job] for job in sorted(results)]
     report.write(ended, out, course.manifest(root)["title"], description, interrupted.is_set())
     if interrupted.is_set():
