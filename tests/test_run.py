@@ -482,6 +482,7 @@ def test_a_runner_that_is_ended_leaves_nothing(small_course, number):
         text=True,
     ) as runner:
         try:
+            assert any("lecture: passed" in line for line in runner.stdout)  # the solution runs beside it
             wait_until(lambda: all(path.exists() for path in pids))
             family = psutil.Process(runner.pid).children(recursive=True)
             assert {int(path.read_text()) for path in pids} < {member.pid for member in family}
