@@ -20,8 +20,6 @@ import sys
 if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import torch
-
 from torchcourse.errors import CourseError
 from torchcourse.record import record
 
@@ -38,6 +36,8 @@ def setup(chapter: str) -> None:
     Prints one line: what runs, where; and how to switch a GPU on where that takes a few clicks.
     Raises CourseError when the installed torch is too old.
     """
+    import torch
+
     # "2.11.0+cpu" and "2.11.0a0+git" both begin with the two numbers that count.
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))

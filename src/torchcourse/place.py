@@ -4,10 +4,6 @@ import importlib.util
 import os
 import sys
 
-import torch
-
-from torchcourse import device
-
 
 def in_notebook() -> bool:
     """Whether a Jupyter kernel runs this code and shows rich output: JupyterLab, Colab, papermill.
@@ -20,6 +16,10 @@ def in_notebook() -> bool:
 
 def gpu_advice() -> str | None:
     """How to switch on a GPU that takes only a few clicks and is off; None everywhere else."""
+    import torch
+
+    from torchcourse import device
+
     if device.best().type != "cpu":
         return None
     if on_colab():
