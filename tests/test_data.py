@@ -37,6 +37,7 @@ def _no_network_no_memory(monkeypatch):
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
     monkeypatch.setattr(data, "_gave_up", None)
     monkeypatch.setattr(banner, "_shown", set())
+    monkeypatch.setenv(banner.TOLD, "")
     for what in catalog.SPECS.values():
         for split, sums in what.checksums.items():
             monkeypatch.setitem(what.checksums, split, sums)  # put back after a test that calls `publish`
@@ -755,8 +756,18 @@ def test_only_one_rank_shows_the_banner(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+def test_what_a_process_has_told_those_that_it_starts_do_not_tell_again(tmp_path):
+    data.load("mnist", "test", tmp_path)
+    code = (
+        f"from torchcourse import data; [data.load(name, 'test', {str(tmp_path)!r}) for name in ('mnist', 'cifar10')]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "NOT MNIST" not in done.stderr and done.stderr.count("NOT CIFAR-10") == 1
+
+
 def test_in_jupyter_the_banner_is_html(tmp_path, capsys, monkeypatch):
     shown = []
+    monkeypatch.setenv(banner.TOLD, "mnist")  # by the server that started it
     monkeypatch.setattr(banner, "in_notebook", lambda: True)
     monkeypatch.setattr("IPython.display.display", lambda bundle, raw: shown.append(bundle))
     banner.show("mnist", "a <reason>", tmp_path)

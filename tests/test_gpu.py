@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
 from types import SimpleNamespace
 
 import psutil
@@ -103,6 +104,33 @@ def test_a_part_that_was_lost_is_noticed(tmp_path):
         carry.pack(tmp_path / "parts", tmp_path / "more")
 
 
+def test_wheels_are_unpacked_and_not_compiled(tmp_path):
+    """Compiling all of them takes minutes, and only a few modules are imported."""
+    about = "carried-1.0.dist-info"
+    content = {"carried.py": "", f"{about}/METADATA": "Metadata-Version: 2.1\nName: carried\nVersion: 1.0\n"}
+    content |= {
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/RECORD": "",
+    }
+    with zipfile.ZipFile(tmp_path / "carried-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in content.items():
+            wheel.writestr(name, text)
+    assert carry.install(tmp_path, tmp_path / "site") == 1
+    assert (tmp_path / "site" / "carried.py").exists() and not list((tmp_path / "site").rglob("*.pyc"))
+
+
+@pytest.mark.parametrize(("said", "offline"), [(None, "1"), ("0", "0")])
+def test_without_carried_data_nobody_looks_for_a_network_unless_told_to(tmp_path, monkeypatch, said, offline):
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu, "OUT", tmp_path)
+        patch.setattr(os, "environ", {"TORCHCOURSE_OFFLINE": said} if said else {})
+        patch.setattr(sys, "path", [*sys.path])
+        without = gpu.prepare(gpu.options_of(["--on", "cpu", "--quick"]))
+        carried = gpu.prepare(gpu.options_of(["--on", "cpu", "--quick", "--data", str(tmp_path)]))
+    assert without["TORCHCOURSE_OFFLINE"] == offline
+    assert "TORCHCOURSE_OFFLINE" not in carried and carried["TORCHCOURSE_DATA"] == str(tmp_path)
+
+
 def test_a_folder_without_wheels_is_told(tmp_path):
     with pytest.raises(carry.CarryError, match="make wheelhouse"):
         carry.install(tmp_path, tmp_path / "site")
@@ -162,7 +190,7 @@ def test_a_finished_part_is_not_measured_again_until_it_is_named(tmp_path, monke
     assert ran == list(parts.PARTS)
     ran.clear()
     gpu.work(gpu.options_of(["--on", "cpu", "--quick"]), {})
-    assert ran == ["run", "tests", "ddp"]
+    assert ran == ["tests", "ddp", "run"]
     ran.clear()
     gpu.work(gpu.options_of(["throughput", "--on", "cpu", "--quick"]), {})
     assert ran == ["throughput"]
@@ -182,9 +210,11 @@ def test_results_are_packed_after_each_part_and_all_end_in_time(tmp_path, monkey
     monkeypatch.setattr(gpu.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(gpu, "archive", lambda folder: packed.append(clock[0]) or gpu.ROOT / "results.tar.gz")
     monkeypatch.setattr(gpu.parts, "perform", perform)
-    assert gpu.work(gpu.options_of(["--on", "cpu", "--quick", "--minutes", "3", "--within", "9"]), {}) == parts.CUT
-    assert limits == {"run": 3, "tests": 3, "throughput": 2}  # and a minute of grace for the last
-    assert packed == [180, 360, 480, 480]
+    options = gpu.options_of(["--on", "cpu", "--quick", "--minutes", "3", "--within", "10"])
+    clock[0] = 60  # installing wheels counts, too
+    assert gpu.work(options, {}) == parts.CUT
+    assert limits == {"tests": 3, "throughput": 3, "bandwidth": 2}  # and a minute of grace for the last
+    assert packed == [240, 420, 540, 540]
     assert "no time was left" in capsys.readouterr().out
 
 
@@ -208,6 +238,20 @@ def test_plugins_that_lie_around_do_not_end_the_tests(tmp_path):
     assert (outcome.status, outcome.note) == ("passed", "1 passed")
 
 
+def test_a_test_that_hangs_is_named_and_ended(tmp_path, monkeypatch, capfd):
+    pytest.importorskip("pytest_timeout")
+    monkeypatch.setattr(parts, "HANGS", 6)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = gpu: on a GPU\n")
+    hangs = "import pytest, time\n@pytest.mark.gpu\ndef test_that_hangs(): time.sleep(10_000)\n"
+    (tmp_path / "tests" / "test_a.py").write_text(hangs)
+    command = parts.command("tests", tmp_path, tmp_path, None, False, [], None)
+    outcome = parts.perform("tests", command, {}, None, tmp_path, tmp_path)
+    said = capfd.readouterr()
+    assert outcome.status == "failed" and "test_a.py::test_that_hangs" in said.out
+    assert 'test_a.py", line 3 in test_that_hangs' in said.err, "where it was, while it hung"
+
+
 def test_a_notebook_that_passed_is_not_executed_again(tmp_path):
     chapter = Chapter("05", "small", "", "", 1, "", [], 1)
     for folder in ("notebooks", "solutions"):
@@ -226,7 +270,8 @@ def test_a_notebook_that_passed_is_not_executed_again(tmp_path):
 def test_a_notebook_without_a_budget_cannot_take_all_the_time():
     known = {"cuda.real": {"seconds": 30, "mib": 2000}}
     assert course.time_limit({}, "cuda", float("inf")) == course.LONGEST < 300
-    assert course.time_limit({"cpu.real": {"seconds": 200}}, "cuda", 1000) == course.LONGEST
+    assert course.time_limit({"cpu.real": {"seconds": 20}}, "cuda", 1000) == course.LONGEST
+    assert course.time_limit({"cpu.real": {"seconds": 90}}, "cuda", 1000) == 450, "as long as on a CPU"
     assert course.time_limit(known, "cuda", 1000) == 150
     assert course.time_limit(known, "cuda", 100) == course.time_limit({}, "cuda", 100) == 100
     assert course.time_limit(known, "cuda", 5) is None
@@ -306,6 +351,17 @@ def test_precision_measures_every_mode_that_is_worth_it(monkeypatch):
     assert all(results["matmul"][mode]["gflops"][0] > 0 for mode in modes)
     assert 0 < results["error"]["fp32"] < 1e-5
     assert results["compile"]["fp32"]["error"]
+
+
+class NVMLError_NotSupported(Exception):
+    """As pynvml has them: of no type that PyTorch knows."""
+
+
+def test_a_problem_of_any_kind_is_a_row():
+    def measure():
+        raise NVMLError_NotSupported("Not Supported")
+
+    assert limits.attempt(measure) == {"error": "NVMLError_NotSupported: Not Supported"}
 
 
 def ranks():

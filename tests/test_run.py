@@ -17,6 +17,7 @@ from conftest import wait_until
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from tools import compare, course, report, run
+from tools import execute as execution
 from tools.course import ROOT
 
 ROOMY = {"cpu.real": {"seconds": 120, "mib": 4000}}
@@ -148,9 +149,19 @@ for pid in children:
         assert result.mib < 600, "four processes share the 200 MiB"
 
 
+@pytest.mark.parametrize("problem", [AttributeError("pss"), FileNotFoundError("smaps_rollup"), psutil.AccessDenied(1)])
+def test_memory_is_told_where_a_sandbox_has_no_file_for_it(monkeypatch, problem):
+    def refuse(process):
+        raise problem
+
+    monkeypatch.setattr(psutil.Process, "memory_full_info", refuse)
+    assert execution._memory(psutil.Process()) > 10 * 2**20
+
+
 def test_data_that_were_drawn_are_told_by_the_notebook(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
+    monkeypatch.setenv("TORCHCOURSE_TOLD", "mnist")  # by whoever started it
     load = "from torchcourse import data\nimages = data.load('mnist', 'test')"
     result = execute(tmp_path, load, RECORD, ranges={"test_accuracy": {"cpu.real": [0.98, 0.99]}})
     assert result.key == "cpu.drawn"

@@ -337,6 +337,21 @@ def test_a_verdict_is_printed_where_stdout_is_broken(broken, capfd, monkeypatch)
     assert "correct" in capfd.readouterr().out
 
 
+def test_a_check_wakes_no_gpu_and_leaves_it_the_seed_of_the_notebook(monkeypatch):
+    """A context on a GPU costs a second and hundreds of MiB, in each kernel that has one."""
+    seeds = []
+    monkeypatch.setattr(switches.device, "best", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: pytest.fail("it was asked"))
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)  # until it is awake PyTorch keeps the last
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    with switches.neutral():
+        torch.manual_seed(8)
+    assert torch.equal(torch.rand(3), expected) and seeds[-2:] == [8, 7]
+
+
 def test_the_note_names_what_can_matter():
     with torch.autocast("cpu"), torch.no_grad(), Zeros(), switches.neutral() as seen:
         assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")

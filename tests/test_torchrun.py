@@ -359,6 +359,28 @@ def test_a_warm_process_ends_when_nobody_uses_it():
     assert end.returncode == 0
 
 
+@pytest.mark.gpu
+def test_ranks_train_on_the_device_they_have():
+    """Forks use the GPU, and where there is one for two ranks, they share it."""
+    cell = """
+        import torch, torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        from torchcourse import distributed
+        with distributed.setup() as me:
+            mine = torch.full((3,), me.rank + 1.0, device=me.device)
+            dist.all_reduce(mine)
+            model = DistributedDataParallel(torch.nn.Linear(3, 1).to(me.device))
+            model(torch.full((1, 3), float(me.rank), device=me.device)).sum().backward()
+            print(mine.device.type, mine.tolist(), model.module.weight.grad.tolist())
+    """
+    shown, sentence = run("-n 2", cell)
+    assert sentence is None, shown
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    for rank in range(2):
+        assert f"[rank {rank}] {kind} [3.0, 3.0, 3.0] [[0.5, 0.5, 0.5]]" in shown.splitlines(), shown
+
+
+@pytest.mark.gpu
 def test_what_a_warm_process_imports_asks_no_gpu():
     """CUDA cannot be used in a fork of a process that has asked it for anything, be it how many GPUs there are."""
     code = """

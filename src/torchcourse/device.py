@@ -104,11 +104,23 @@ def _convolution(device: torch.device) -> Callable[[], torch.Tensor]:
         batch *= 2
 
 
+def awake(device: torch.device) -> bool:
+    """Whether this process has used the device. Asking a CUDA device for its random state would make a context on it:
+    a second, and hundreds of MiB.
+    """
+    return device.type != "cuda" or torch.cuda.is_initialized()
+
+
 @contextlib.contextmanager
 def random_numbers_kept(device: torch.device) -> Iterator[None]:
     """PyTorch's random numbers go on after the block as if it had not been there, on the CPU and on `device`."""
     # Of an accelerator only one device: for all of them fork_rng warns, and Apple's has no state for each device.
-    here = torch.accelerator.current_device_index() if device.index is None and device.type != "cpu" else device.index
-    devices = [here] if device.type in ("cuda", "xpu") else []
-    with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
-        yield
+    devices, asleep = [], not awake(device)
+    if device.type in ("cuda", "xpu") and not asleep:
+        devices = [torch.accelerator.current_device_index() if device.index is None else device.index]
+    try:
+        with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
+            yield
+    finally:
+        if asleep:  # it has the seed of `torch.manual_seed`, which the block may have called
+            torch.cuda.manual_seed_all(torch.initial_seed())

@@ -16,6 +16,7 @@ What a device or a package does not have is {"error": sentence}. channels_last w
 "precision". Everything but `loading` uses images that are on the device already.
 """
 
+import functools
 import io
 import os
 import time
@@ -61,6 +62,8 @@ def measure(rows: Rows, quick: bool = False, say: Say = print) -> dict[str, Any]
         say(f"limits: {name} {dtype}: {value}")
         return value
 
+    # What wakes the device is no part of a first step: this row is thrown away.
+    attempt(training, "eager", "fp32", device, batch, quick, 0.001, 1)
     compiling = {
         f"{way} {kind}": row(f"training {way}", kind, training, way, kind, device, batch, quick, least, repeats)
         for kind in (("fp32",) if quick else ("fp32", "bf16"))
@@ -102,7 +105,7 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns; {"error": sentence} where the device or a package cannot do it."""
     try:
         return function(*arguments)
-    except (RuntimeError, NotImplementedError, ImportError, AttributeError, torch.OutOfMemoryError) as problem:
+    except Exception as problem:  # of any kind: NVML, Triton and cuDNN have their own
         return {"error": last_words(f"{type(problem).__name__}: {problem}")}
     finally:
         torch.compiler.reset()  # what one row compiled must not help the next
@@ -209,6 +212,7 @@ def peak(device: torch.device) -> float | None:
     return None if device.type == "cpu" else short(torch.accelerator.max_memory_allocated() / 2**20)
 
 
+@functools.cache
 def jpegs(count: int, side: int = 512) -> list[bytes]:
     """Files of smooth random pictures, as large as photos and as cheap to decode."""
     from PIL import Image
@@ -279,14 +283,20 @@ def energy(device: torch.device, batch: int, quick: bool) -> dict[str, float]:
     model = network(quick).to(device)
     images, labels = random_images(batch, (3, 32, 32), device)
     step, seen = stepper(model, model, images, labels, "bf16"), 0
-    for _ in range(10):
-        step()
-    moments, watts = [], []
-    start = time.perf_counter()
-    while not moments or moments[-1] < (0.2 if quick else 5.0):
+
+    def twenty() -> None:
         for _ in range(20):
             step()
         torch.accelerator.synchronize()
+
+    twenty()
+    warm = time.perf_counter() + (0 if quick else 2)
+    while time.perf_counter() < warm:  # what NVML tells is a mean over the last second or so
+        twenty()
+    moments, watts = [], []
+    start = time.perf_counter()
+    while not moments or moments[-1] < (0.2 if quick else 5.0):
+        twenty()
         seen += 20 * batch
         watts.append(torch.cuda.power_draw(device) / 1000)  # milliwatts
         moments.append(time.perf_counter() - start)

@@ -47,7 +47,7 @@ def drawable(measurement: measurements.Measurement) -> bool:
 
 def page(found: list[measurements.Measurement]) -> str:
     """docs/bench.md: the picture, and the tables of each machine."""
-    head = "# The course beside other libraries\n\nWritten by `make bench`: a section for each machine.\n\n"
+    head = "# The course compared with other libraries\n\nWritten by `make bench`: a section for each machine.\n\n"
     picture = "![Left: images per second by library. Right: seconds of training and accuracy on MNIST.](bench.png)\n\n"
     return head + picture + "\n".join(f"## {m.hardware['device']}\n\n{markdown(m)}" for m in found)
 

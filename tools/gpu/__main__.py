@@ -46,7 +46,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{' '.join(PARTS)} (default: all), look, pack-data")
     parser.add_argument("--minutes", type=float, help="time limit for each part")
-    parser.add_argument("--within", type=float, metavar="MINUTES", help="time limit for all parts together")
+    parser.add_argument("--within", type=float, metavar="MINUTES", help="time limit for everything together")
     parser.add_argument("--chapters", nargs="*", default=[], help='of the part "run", for example 03 07')
     parser.add_argument(
         "--wheels", type=Path, help=f"folder of wheels to use (default: {machine.WHEELS} if it is there)"
@@ -57,6 +57,8 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; numbers mean nothing")
     options = parser.parse_args(arguments)
     options.named = bool(options.parts)
+    # From now on: installing wheels and unpacking data take their time, too.
+    options.end = math.inf if options.within is None else time.monotonic() + 60 * options.within
     if options.parts[:1] == ["pack-data"]:
         if len(options.parts) != 2:
             parser.error("pack-data takes one folder: python -m tools.gpu pack-data build/data-parts")
@@ -115,6 +117,8 @@ def prepare(options: argparse.Namespace) -> dict[str, str]:
         count = carry.install(wheels, site)
         print(f"{count} packages from {wheels}, for this command alone")
     environment = carry.paths(ROOT, site)
+    if not options.data:  # else every process would look for a network before it takes synthetic images
+        environment["TORCHCOURSE_OFFLINE"] = os.environ.get("TORCHCOURSE_OFFLINE", "1")
     if options.on == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     if options.data:
@@ -135,7 +139,6 @@ def work(options: argparse.Namespace, environment: dict[str, str]) -> int:
     earlier = done_before(state, about)
     outcomes: list[Outcome] = []
     interrupted = False
-    end = math.inf if options.within is None else time.monotonic() + 60 * options.within
     for part in [name for name in PARTS if name in options.parts]:
         known = earlier.get(part)
         if part in MEASURED and known and known.status in FINE and not (options.again or options.named):
@@ -145,7 +148,7 @@ def work(options: argparse.Namespace, environment: dict[str, str]) -> int:
         print(f"\n--- {part} ---", flush=True)
         if part == "run" and options.again:
             (OUT / "run" / "done.json").unlink(missing_ok=True)
-        minutes = parts.share(options.minutes, end - time.monotonic())
+        minutes = parts.share(options.minutes, options.end - time.monotonic())
         if minutes is not None and minutes <= 0:
             outcomes.append(Outcome(part, "cut off", 0.0, "no time was left; run again to go on"))
             continue

@@ -32,7 +32,8 @@ def install(wheels: Path, site: Path) -> int:
         return len(found)
     # --no-deps: the wheelhouse holds exactly what was missing; everything else is here already, and stays as it is.
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
-    command += ["--no-deps", "--upgrade", "--target", str(site), *map(str, found)]
+    # --no-compile: Python compiles what it imports, which is little of it.
+    command += ["--no-deps", "--no-compile", "--upgrade", "--target", str(site), *map(str, found)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]

@@ -5,6 +5,7 @@ memory comes back for sure, and because a process can be stopped when its time i
 """
 
 import contextlib
+import importlib.util
 import json
 import math
 import os
@@ -17,10 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-MEASURED = ("throughput", "bandwidth", "precision", "limits", "mnist", "cifar", "ddp", "checkpoints")
-PARTS = ("run", "tests", *MEASURED)  # in this order: what fails soonest comes first
+# In this order: what is quick and decides most comes first. "run" takes all the time that is left.
+PARTS = ("tests", "throughput", "bandwidth", "precision", "limits", "ddp", "run", "checkpoints", "mnist", "cifar")
+MEASURED = tuple(part for part in PARTS if part not in ("tests", "run"))
 CUT = 3  # exit status of a part that ran out of time and can go on
 GRACE = 60  # seconds that a part may take longer than its limit, to write down what it has
+HANGS = 150  # seconds after which a test ends all tests, if pytest-timeout is there: the other parts want time, too
 # A machine with PyTorch often has plugins of pytest as well, of any age: one that does not fit ends the tests at once.
 OWN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
@@ -64,8 +67,11 @@ def command(
         return [*python, "tools.gpu.course", "--out", str(out / "run"), *limit, *words]
     if part == "tests":
         chosen = gpu_tests(root) or ["tests"]
-        plugins = ["-p", "no:cacheprovider"]
-        return [*python, "pytest", "-q", "-m", "gpu", *plugins, f"--junitxml={out / 'tests.xml'}", *chosen]
+        plugins = ["-p", "no:cacheprovider", "-o", f"faulthandler_timeout={HANGS * 2 // 3}"]  # shows where it hangs
+        if importlib.util.find_spec("pytest_timeout"):
+            plugins += ["-p", "pytest_timeout", f"--timeout={HANGS}"]
+        # -v: the name of a test is there before it ends, if it ends.
+        return [*python, "pytest", "-v", "-m", "gpu", *plugins, f"--junitxml={out / 'tests.xml'}", *chosen]
     places = ["--folder", str(folder)] if folder else []
     return [*python, "tools.bench", part, *limit, *places, *["--quick"] * quick, *["--again"] * again]
 

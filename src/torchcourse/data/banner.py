@@ -10,17 +10,23 @@ from torchcourse.data.catalog import fetch_command, spec
 from torchcourse.place import in_notebook
 from torchcourse.record import MIME
 
+TOLD = "TORCHCOURSE_TOLD"  # names of data sets: what a process has told, those that it starts need not tell again
 _shown: set[str] = set()
 
 
 def show(name: str, reason: str, root: Path) -> None:
     """Says once per process and data set that the images are synthetic, why, and how to get the real ones.
 
-    HTML in Jupyter, a frame of text on the error stream elsewhere (one rank's only, where several run).
+    HTML in Jupyter, a frame of text on the error stream elsewhere (one rank's only, where several run). A notebook
+    always shows it, whatever the server that started it has told: its readers, and `make run`, look for it there.
     """
     if name in _shown or os.environ.get("RANK", "0") != "0":
         return
     _shown.add(name)
+    told = os.environ.get(TOLD, "").split()
+    os.environ[TOLD] = " ".join(dict.fromkeys([*told, name]))
+    if name in told and not in_notebook():
+        return
     title = spec(name).title
     head = f"DRAWN IMAGES, NOT {title.upper()}"
     body = (

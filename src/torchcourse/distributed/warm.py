@@ -38,7 +38,7 @@ HOST = "TORCHCOURSE_HOST"  # the environment variable that tells a stand-in in w
 IDLE_LIMIT = 900.0  # seconds without a cell until a warm process ends: it holds some 400 MB
 # Libraries read these while they are loaded. If one changes, only a new process will do.
 READ_AT_START = re.compile(
-    r"(LD|PYTHON|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|DNNL|ONEDNN|TBB|MALLOC|TORCH|PYTORCH|ATEN|GLOO|NCCL|CUDA|NVIDIA|TRITON)"
+    r"(LD|PYTHON|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|DNNL|ONEDNN|TBB|MALLOC|TORCH(?!COURSE)|PYTORCH|ATEN|GLOO|NCCL|CUDA|NVIDIA|TRITON)"
 )
 
 
