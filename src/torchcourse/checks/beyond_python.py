@@ -929,7 +929,7 @@ def _numbers_and_scales(ask: Any, weight: Tensor) -> Found:
 
 
 def _weights(new: Inputs) -> list[tuple[Tensor]]:
-    """No value is near the middle between two numbers; some rows are 1000 times as large, one is all zeros."""
+    """No value is near the middle between two numbers; some rows are far larger than others, one is all zeros."""
     found = []
     for _ in range(2):
         rows, columns = new.sizes(2, 5, 9)
@@ -937,7 +937,7 @@ def _weights(new: Inputs) -> list[tuple[Tensor]]:
         for row, column in enumerate(new.ints(0, columns, (rows,)).tolist()):
             steps[row, column] = -127 if row == 0 or (row > 1 and new.size(0, 1)) else 127
         powers = new.ints(1, 5, (rows, 1))
-        powers[0], powers[1] = 1, 4
+        powers[0], powers[1] = 1, 6
         weight = steps * (0.2 + new.rand(rows, 1)) * 10.0**-powers
         weight[2] = 0
         weight = weight[new.permutation(rows)]
@@ -989,6 +989,10 @@ exercise(
             = (*_quantized(weight), 127)
                 Your function should return two values, the numbers and the scales. It returned {yours[instead]}.
                 when: _instead
+            largest = weight.abs().amax(dim=1) → largest = weight.abs().amax(dim=1).clamp(min=1e-3)
+                Your scales have a lower limit, so a row of small weights loses its digits: its largest number should be
+                127 or -127, too.
+                look: `clamp(min=…)`: only a row of zeros needs another scale
             = _quantized(weight)[::-1]
                 You return the two values in the wrong order: first the numbers, then the scales.
                 when: _is_float(yours["The tensor of numbers"]) and yours["The tensor of scales"].dtype == torch.int8
@@ -1270,6 +1274,7 @@ def _tried(answer: Callable, rows: list[tuple[Tensor, int]]) -> Found:
                 return "the operator returns no tensor"
             if not result.requires_grad:
                 return "no autograd formula was registered"
+            operator(x, 1)  # another call, before this one goes backward: what a call saves belongs to it
             return torch.autograd.grad((result * torch.linspace(0.5, 2, result.numel()).view(result.shape)).sum(), x)[0]
 
         def promise(x: Tensor, width: int) -> tuple:
@@ -1543,12 +1548,12 @@ IN_ORDER, TRANSPOSED, SLICED = (
 )
 FEW = "The result for scales that are a slice"
 NO_ROWS, NO_COLUMNS = "The result for no rows", "The result for no columns"
-NOT_INT8, NOT_FLOAT, TOO_FEW, TOO_MANY = (
+NOT_INT8, BYTES, NOT_FLOAT, TOO_FEW, TOO_MANY = (
     f"What your operator does with {what}"
-    for what in ("float32 numbers", "float64 scales", "one scale too few", "one scale too many")
+    for what in ("float32 numbers", "uint8 numbers", "float64 scales", "one scale too few", "one scale too many")
 )
 UNPACKED = dict.fromkeys((IN_ORDER, TRANSPOSED, SLICED, FEW, NO_ROWS, NO_COLUMNS), "right")
-UNPACKED |= dict.fromkeys((NOT_INT8, NOT_FLOAT, TOO_FEW, TOO_MANY), "raises")
+UNPACKED |= dict.fromkeys((NOT_INT8, BYTES, NOT_FLOAT, TOO_FEW, TOO_MANY), "raises")
 
 
 def _built(answer: Callable, given: list[tuple[Tensor, Tensor]]) -> Found:
@@ -1607,6 +1612,7 @@ def _packed(new: Inputs) -> list[tuple[list[tuple[Tensor, Tensor]]]]:
                 (numbers(0, columns), scales[:0]),
                 (numbers(rows, 0), scales[:rows]),
                 (numbers(rows, columns).float(), scales[:rows]),
+                (new.ints(0, 256, (rows, columns), torch.uint8), scales[:rows]),
                 (numbers(rows, columns), scales[:rows].double()),
                 (numbers(rows, columns), scales[: rows - 1]),
                 (numbers(rows, columns), scales[: rows + 1]),
@@ -1670,6 +1676,12 @@ exercise(
                 Your operator takes float32 numbers and reads their bytes as int8. Refuse every other dtype.
                 look: `const_data_ptr<int8_t>()` checks the dtype; `data_ptr()` and a cast don't
                 when: lambda *given: _are("right", *[*UNPACKED][:6])(*given) and _are_not("raises", NOT_INT8)(*given)
+            dense.const_data_ptr<int8_t>() → (const int8_t*)dense.data_ptr() && int64_t rows =
+                    → STD_TORCH_CHECK(numbers.element_size() == 1, "int8, please");\n    int64_t rows =
+                Your operator takes uint8 numbers and reads their bytes as int8: 255 becomes −1. Refuse every other
+                dtype, also of the same size.
+                look: `const_data_ptr<int8_t>()` checks the dtype; `data_ptr()` and a cast don't
+                when: lambda *given: _are("right", *[*UNPACKED][:6])(*given) and _are_not("raises", BYTES)(*given)
             factors.const_data_ptr<float>() → (const float*)factors.const_data_ptr()
                 Your operator takes float64 scales and reads each as two float32 numbers. Refuse every other dtype.
                 look: `const_data_ptr<float>()` checks the dtype; `const_data_ptr()` and a cast don't

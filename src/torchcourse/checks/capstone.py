@@ -109,6 +109,7 @@ def _splits(answer: Callable, n: int, seed: int) -> Seen:
         "pixels": same and also_same,
         "train": train,
         "validation": validation,
+        "together": len(train) + len(validation),
         "tests": in_train or in_validation,
         "labels": right and also_right,
         "again": [sorted(rows) for rows, *_ in found[0]] == [sorted(rows) for rows, *_ in found[1]],
@@ -194,6 +195,11 @@ exercise(
             = (_split(seed)[0], _split(seed + 1)[1])
                 Some image is in both sets: the model has already learned what you choose by.
                 when: {*yours["train"]} & {*yours["validation"]}
+            order[held_out:] → order[[*range(1, held_out, 2), *range(held_out, len(images))]]
+                    && order[:held_out] → order[torch.arange(held_out) // 2 * 2]
+                Some image is twice in one set: your two sets have {yours[together]} images, and the data set has {n}.
+                look: `torch.randint` can repeat a number, `torch.randperm` does not
+                when: yours["together"] > n and len({*yours["train"], *yours["validation"]}) == n
             order[held_out:] → order[held_out + 1:]
             order[:held_out] → order[:held_out - 1]
                 Some images are lost: they are in neither set.
@@ -776,7 +782,7 @@ def _each_image_once(steps: list[list[int]], images: Tensor) -> bool:
 
 exercise(
     "project_resume",
-    title="A training that survives a kill",
+    title="A training run that survives a kill",
     minutes=75,
     difficulty=4,
     points=5,
@@ -955,7 +961,7 @@ def _alike(yours: Seen) -> bool:
 
 exercise(
     "project_two",
-    title="Two processes, one training",
+    title="Two processes, one training run",
     minutes=30,
     difficulty=4,
     points=4,
@@ -1171,7 +1177,7 @@ def _in_words(seconds, accuracy):
 
 exercise(
     "project_precision",
-    title="Half precision, where it pays",
+    title="Half precision, where it pays off",
     minutes=25,
     difficulty=2,
     points=3,

@@ -65,6 +65,7 @@ BETWEEN = "The file after a kill at a rename or removal"
 FULL = "What your function does on a full disk"
 AFTER_FULL = "The file after a full disk"
 LITTER = "The files in the folder after a full disk"
+LITTER_TOO = "The files in the folder after a state that cannot be saved"
 TWO = "The file of two processes that write at once"
 TWO_RAISED = "What the two processes raise"
 TWO_LITTER = "The files in the folder of the two"
@@ -83,6 +84,7 @@ WHOLE_WRITES = {
     FULL: "raises",
     AFTER_FULL: "the old state",
     LITTER: [FILE],
+    LITTER_TOO: [FILE],
     TWO: "a whole one",
     TWO_RAISED: "nothing",
     TWO_LITTER: [FILE],
@@ -248,6 +250,10 @@ def _write_in_a_process(answer: Callable, older: dict, newer: dict) -> dict[str,
     report = _in_a_fork(lambda: _watch_replacing(answer, newer, path))
     seen |= {OVER: content(path), **report.get("returned", {HOW: "not at all", SYNCED: "nothing"})}
     seen["error"] = in_words(report, path)
+    path = place("small")  # so small that Python may hold all of it until `flush`
+    report = _in_a_fork(lambda: _watch_replacing(answer, {"weights": newer["weights"][:1].clone()}, path))
+    if seen[SYNCED] == "all of it":
+        seen[SYNCED] = report.get("returned", seen)[SYNCED]
 
     path = place("cut")
     _in_a_fork(lambda: [_limit_files(deadly=True), answer(newer, path), None][2])
@@ -270,6 +276,10 @@ def _write_in_a_process(answer: Callable, older: dict, newer: dict) -> dict[str,
     path = place("full")
     report = _in_a_fork(lambda: [_limit_files(deadly=False), answer(newer, path), None][2])
     seen |= {FULL: "returns" if "returned" in report else "raises", AFTER_FULL: content(path), LITTER: files(path)}
+
+    path = place("unsavable")
+    _in_a_fork(lambda: answer({**newer, "loss": lambda: 0}, path))
+    seen[LITTER_TOO] = files(path)
 
     path = place("two")
     reports = _two_at_once(answer, [newer, {**newer, "epoch": 0}], path)
@@ -435,6 +445,11 @@ exercise(
                 look: `finally:`, or `except BaseException:` with `raise`. (`torch.save` may raise a RuntimeError
                     there.)
                 when: _is_not(LITTER, [FILE])
+            changed(_write_by_name, ("except Exception", "except (OSError, RuntimeError)"))
+                If the state holds something that cannot be saved, such as a lambda, what you had begun to write stays
+                there: {yours[{LITTER_TOO}]}.
+                look: clean up after every error: `finally:`, or `except BaseException:` with `raise`
+                when: _is_not(LITTER_TOO, [FILE])
             f"{path.name}.{uuid.uuid4()}.part" → path.name + ".part"
             f"{path.name}.{uuid.uuid4()}.part" → path.name + ".part"
                     && os.replace(temporary, path) → temporary.exists() and os.replace(temporary, path)
@@ -454,8 +469,9 @@ exercise(
                 look: the order: write, flush, fsync, rename
                 when: _has(SYNCED, "too late")
             os.fsync(file.fileno()) → pass || os.fsync(os.open(path.parent, os.O_RDONLY))
+            changed(_write_from_memory, ("file.flush()", "pass"))
                 The file was not on the disk yet when it got its name: after a power failure, the name may belong to an
-                empty file. There was no `os.fsync` of it.
+                empty file. There was no `os.fsync` of it, or not of all of it.
                 look: `file.flush()`, `os.fsync(file.fileno())`, both before the rename
                 when: _is_not(SYNCED, "all of it")
         """,
@@ -477,7 +493,7 @@ exercise(
 def _keep_step_by_step(answer: Any, steps: list[int], values: list[float], last: int, fails_at: int) -> dict[str, Any]:
     """What is in the folder after each step; one `save` fails, and a crash before its step has left older files."""
     seen: dict[str, Any] = {"after": [], "when saving": [], "paths": [], "failed": "it does not call `save`"}
-    others = ["config.json", "step-best.txt"]
+    others = ["best.pt", "config.json", "step-best.txt"]
     with tempfile.TemporaryDirectory(prefix="torchcourse-") as place:
         folder = Path(place)
         for name in others:
@@ -656,6 +672,7 @@ exercise(
             for step in steps:
                     → for file in folder.iterdir():\n        if file.suffix != '.pt': file.unlink()\n    for step in
                     steps:
+            for step in steps: → (folder / 'best.pt').unlink(missing_ok=True)\n    for step in steps:
                 Other files in the folder are deleted, too: only `step-N.pt` is yours to delete.
                 when: any("no " in str(files) for files in yours["The files after each step"])
             save(folder / f"step-{steps[-1]}.pt") → pass

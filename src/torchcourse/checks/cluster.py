@@ -769,7 +769,7 @@ _srun_but = partial(changed, _with_srun)
 
 exercise(
     "job_script",
-    title="Write the note",
+    title="Write the job script",
     minutes=14,
     difficulty=3,
     points=4,
@@ -1293,6 +1293,7 @@ def _by_shell(source, folder):
 TASKS = 3  # on the first node, so that no remainder of SLURM_PROCID is 0 once on each node
 WAIT = 0.4  # seconds that the network disk takes to open a file, and the node's to rename one
 PATIENCE = 6  # seconds after which a task counts as waiting forever
+NAP = 1.0  # seconds that a task sleeps at most; where one does, the disks take longer, so that sleeping is not enough
 
 
 class _StillWaiting(BaseException):
@@ -1329,7 +1330,17 @@ def _on_task(answer: Callable, source: str, nodes: list[str], length: int) -> di
     os.environ |= {"SLURM_PROCID": str(rank), "SLURM_NODEID": str(node), "SLURM_LOCALID": str(local)}
     os.environ |= {"SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_TASKS_PER_NODE": "3,1", "TMPDIR": nodes[node]}
     target = os.path.join(nodes[node], os.path.basename(source))
+    napped = Path(source).parent.parent / "napped"
+    sleep = time.sleep
     seen = {"node": node, "reads": 0, "in place": False, "hung": False, "from": ""}
+
+    def nap(seconds: float) -> None:
+        if seconds >= NAP:
+            napped.touch()
+        sleep(min(seconds, NAP))
+
+    def take_time() -> None:
+        sleep(WAIT + (NAP if napped.exists() else 0))
 
     def watch(event: str, args: tuple) -> None:
         if event == "open" and isinstance(args[0], str | os.PathLike):
@@ -1337,18 +1348,19 @@ def _on_task(answer: Callable, source: str, nodes: list[str], length: int) -> di
             writes = (args[2] or 0) & (os.O_WRONLY | os.O_RDWR)
             if path == source and not writes:
                 seen["reads"] += 1
-                time.sleep(WAIT)
+                take_time()
             seen["in place"] |= path == target and bool(writes)
         elif event == "os.rename" and os.path.abspath(os.fsdecode(args[1])) == target:
             folder = os.path.dirname(os.path.abspath(os.fsdecode(args[0])))
             seen["from"] = "" if folder == nodes[node] else _in_words(folder, source, nodes[node])
-            time.sleep(WAIT)
+            take_time()
         elif event == "subprocess.Popen":
             words = str(args[1])
             if source in words:
                 seen["reads"] += 1
                 seen["in place"] |= _in_one_go(args[1], source, target)
-                time.sleep(WAIT)
+                sleep(WAIT)  # until another task has begun its nap
+                take_time()
 
     def ring(*_: Any) -> None:
         raise _StillWaiting
@@ -1357,6 +1369,7 @@ def _on_task(answer: Callable, source: str, nodes: list[str], length: int) -> di
     signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE, 0.5)
     world, dist.GroupMember.WORLD = dist.GroupMember.WORLD, None  # the tasks of the exercise have no process group
+    time.sleep = nap
     try:
         result = answer(Path(source), Path(nodes[node]))
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -1369,7 +1382,7 @@ def _on_task(answer: Callable, source: str, nodes: list[str], length: int) -> di
         seen["hung"] = True
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        dist.GroupMember.WORLD = world
+        dist.GroupMember.WORLD, time.sleep = world, sleep
     return seen
 
 
@@ -1494,7 +1507,7 @@ exercise(
                 Your function should return the path of the copy, `folder / source.name`. It returns {yours[What is
                 returned][0]}.
                 when: yours["What is returned"]
-            while not target.exists():\n        time.sleep(0.02) → pass
+            while not target.exists():\n        time.sleep(0.02) → pass || time.sleep(4)
             while not target → if not target || while not part.exists() and not target
                 Tasks {yours[Tasks that return before the copy is complete]} return before their node has the copy: they
                 do not wait for it.

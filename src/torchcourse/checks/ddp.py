@@ -126,8 +126,8 @@ def _deals(new: Inputs) -> list[tuple]:
     tails = [world * new.size(8, 14) + tail for world, tail in ((3, 1), (4, 2), (2, 1))]
     seeds = new.sizes(4, 10, 1000)
     cases = [(n, world, new.size(2, 9), seed) for n, world, seed in zip(tails, (3, 4, 2), seeds, strict=False)]
-    # The first epoch and a whole number of rounds; one rank and seed 0.
-    return [*cases, (40, 4, 0, seeds[3]), (new.size(20, 30), 1, 0, 0)]
+    # The first epoch and a whole number of rounds; seed 0, with several ranks and with one.
+    return [*cases, (40, 4, 0, seeds[3]), (40, 4, 3, 0), (new.size(20, 30), 1, 0, 0)]
 
 
 exercise(
@@ -205,6 +205,12 @@ exercise(
                 Nothing is shuffled: the shard has the indices in their original order.
                 look: `torch.randperm`
                 when: not yours["The indices are shuffled"]
+            seed + epoch → seed * epoch || seed * (epoch + 1)
+                With seed = {seed} and epoch = {epoch}, the seed of your generator is 0, and so it is with another of
+                the two: a product with 0 is 0.
+                look: a sum of `seed` and `epoch`
+                when: (epoch == 0 and not yours["Another seed gives another order"]) or (seed == 0 and not
+                    yours["Another epoch gives another order"])
             seed + epoch → seed
             seed + epoch)) → seed)).roll(epoch)
                 Every epoch has the same order, perhaps rotated: that is what happens when you forget `set_epoch`.
@@ -214,7 +220,7 @@ exercise(
                 A rank gets the same samples in every epoch, only in a different order.
                 look: shuffle first, then cut
                 when: not yours["Another epoch gives other shards"]
-            seed + epoch → epoch || seed * epoch
+            seed + epoch → epoch
                 Another seed gives the same order in epoch {epoch}.
                 look: `seed` and `epoch` both go into the generator
                 when: not yours["Another seed gives another order"]
@@ -799,7 +805,7 @@ def _by_hand(model, optimizer, train_set, epochs, batch_size, seed):
 exercise(
     "train_replicas",
     seconds=SECONDS,
-    title="Train with two processes as with one",
+    title="Two processes, the same result as one",
     minutes=14,
     difficulty=4,
     points=4,
@@ -954,8 +960,8 @@ OLD_FILE = b"the checkpoint from before"
 
 @contextlib.contextmanager
 def _watched(slow: bool) -> Iterator[dict[str, list]]:
-    """Record what the answer calls: {"saves": targets of torch.save, "loads": options of the answer's own torch.load,
-    "removed": files deleted}.
+    """Record what the answer does: {"saves": files that it creates or empties, by torch.save or itself, "loads":
+    options of its own torch.load, "removed": files deleted}. For a process that ends soon: it keeps one audit hook.
 
     slow: the disk is slow, so that a rank that does not wait for the file comes too early.
     """
@@ -970,6 +976,12 @@ def _watched(slow: bool) -> Iterator[dict[str, list]]:
             time.sleep(0.15)
         return save(obj, f, *args, **kwargs)
 
+    def opened(event: str, args: tuple) -> None:
+        if watching and event == "open" and isinstance(args[0], str | bytes | Path) and args[2] & os.O_CREAT:
+            target = os.path.abspath(os.fsdecode(args[0]))
+            if not target.startswith(("/dev/", "/proc/")):
+                seen["saves"].append(target)
+
     def watching_load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         if f"{os.sep}torch{os.sep}" not in sys._getframe(1).f_code.co_filename:  # it calls it to receive objects
             seen["loads"].append((map_location is not None, kwargs.get("weights_only") is not False))
@@ -979,10 +991,13 @@ def _watched(slow: bool) -> Iterator[dict[str, list]]:
         seen["removed"].append(Path(os.fsdecode(path)).name)
         remove(path, **kwargs)
 
+    watching = True
+    sys.addaudithook(opened)
     torch.save, torch.load, os.remove, os.unlink = watching_save, watching_load, watching_remove, watching_remove
     try:
         yield seen
     finally:
+        watching = False
         torch.save, torch.load, os.remove, os.unlink = save, load, remove, unlink
 
 
@@ -1228,6 +1243,17 @@ exercise(
         ],
         also_right=[
             (_save_into_file, _resume_by_broadcast),
+            _save_but(
+                ("torch.save(state, temporary)", "memory = io.BytesIO(); torch.save(state, memory)"),
+                ("os.replace", "temporary.write_bytes(memory.getvalue()); os.replace"),
+            ),
+            _save_but(
+                ('temporary = path.with_suffix(".tmp")', "number, temporary = tempfile.mkstemp(dir=path.parent)"),
+                (
+                    "torch.save(state, temporary)",
+                    "file = os.fdopen(number, 'wb'); torch.save(state, file); file.close()",
+                ),
+            ),
             _resume_but(("map_location=device, weights_only=True", "device"), ("return", "dist.barrier(); return")),
         ],
     ),

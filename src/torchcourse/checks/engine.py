@@ -2,7 +2,7 @@
 
     correct         with one sentence of what to take away
     not attempted   the answer is still the stub
-    incorrect       what was expected, what yours was, where to look
+    incorrect       what was expected, what your answer gave, where to look
     error           the answer raised: the student's own line and message
     not checked     this machine lacks what the check needs, such as a compiler
 

@@ -13,7 +13,7 @@ def _shapes_and_values(new: Inputs) -> list[tuple]:
     # The integer makes the dtype a question; the digits after the point show what rounds; two signs show `abs`.
     up, down = (round(new.size(2, 8) + 0.1 + 0.8 * new.rand(1).item(), 5) for _ in range(2))
     integer = (tuple(new.sizes(2, 3, 7)), -new.size(2, 9))  # never (2, 3), the example in the text
-    return [integer, (tuple(new.sizes(3, 2, 6)), up), ((new.size(2, 6),), -down)]
+    return [integer, ((*new.sizes(2, 2, 6), 1), up), ((new.size(2, 6),), -down)]
 
 
 exercise(
@@ -56,6 +56,9 @@ exercise(
             = torch.full(shape, value, dtype=torch.bfloat16).float()
                 Your values have lost digits: they went through a dtype with half the precision.
                 look: `float16`, `bfloat16` or `.half()`: use float32 from the start
+            = torch.full(shape, float(value)).squeeze()
+                Axes of size 1 are missing: the shape should be {shape}.
+                look: `squeeze` removes them
             = torch.full(shape[::-1], float(value))
                 The axes of your tensor are in reverse order for shape={shape}.
             = torch.tensor(shape)
@@ -127,10 +130,11 @@ def _slope(f, x):
 
 
 def _cubics(new: Inputs) -> list[tuple]:
-    # A float and an integer: people who type `slope(f, 2)` have not thought of dtypes. One goes up, one down.
-    places = round(0.5 + 1.5 * new.rand(1).item(), 3), new.size(1, 3)
+    # A float and an integer: people who type `slope(f, 2)` have not thought of dtypes. One goes up, one down. And 0,
+    # which `if x` takes for none.
+    places = round(0.5 + 1.5 * new.rand(1).item(), 3), new.size(1, 3), 0
     sign = new.pick([-1, 1])
-    return [(Cubic(*(s * (1 + new.rand(3))).tolist()), x) for x, s in zip(places, (sign, -sign), strict=True)]
+    return [(Cubic(*(s * (1 + new.rand(3))).tolist()), x) for x, s in zip(places, (sign, -sign, sign), strict=True)]
 
 
 def _by_backward(f, x):

@@ -125,10 +125,11 @@ def wrong_order(solution: Callable) -> list[Mistake]:
             when=_when(lambda events: "step without gradients" in events),
         ),
         Mistake(
-            "The optimizer takes {yours[steps]} steps; with one for each batch there are {expected[steps]}.",
+            "The optimizer takes {yours[The number of steps]} steps; with one for each batch there are "
+            "{expected[The number of steps]}.",
             changed(solution, (step, f"{step}; {step}")),
             look="`optimizer.step()`",
-            when=lambda yours, expected, *_: yours["steps"] != expected["steps"],
+            when=lambda yours, expected, *_: yours["The number of steps"] != expected["The number of steps"],
         ),
         Mistake(
             "The gradients of earlier batches are still there: `backward()` adds to them, so a step repeats old ones. "
@@ -164,6 +165,6 @@ def watch_training(optimizer: WatchedSGD, model: nn.Module, start: nn.Module) ->
     return {
         "events": events,
         "order": in_order(events),
-        "steps": sum(event.startswith("step") for event in events),
+        "The number of steps": sum(event.startswith("step") for event in events),
         "moved": not torch.equal(weights(model), weights(start)),
     }

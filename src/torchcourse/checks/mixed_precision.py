@@ -1136,7 +1136,7 @@ def _by_loop(table, memory):
 
 exercise(
     "choose_dtype",
-    title="Does it pay here?",
+    title="Does it pay off here?",
     minutes=6,
     difficulty=2,
     points=2,

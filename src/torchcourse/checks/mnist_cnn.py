@@ -416,8 +416,9 @@ def _look_at_samples(answer: Any, images: Tensor, labels: Tensor, order: list[in
     seen: dict[str, Any] = {"calls when made": len(transform.given), LENGTH: call(lambda: len(ds)), "calls": []}
     pairs = []
     for index in [*order, order[0]]:
-        before = len(transform.given)
+        before, random_state = len(transform.given), torch.get_rng_state()
         sample = call(lambda index=index: ds[index], may_return_none=True)
+        seen["random"] = seen.get("random") or not torch.equal(random_state, torch.get_rng_state())
         seen["calls"].append(len(transform.given) - before)
         if not isinstance(sample, tuple | list) or len(sample) != 2:
             return seen | {"no pair": sample}
@@ -514,6 +515,11 @@ exercise(
                 The stored images have changed: in the next epoch, they will be different ones.
                 look: whatever works in place: a method that ends in an underscore, `+=`, an assignment to a slice
                 when: yours["changed"]
+            image = self.images[index] → torch.manual_seed(index); image = self.images[index]
+                Asking for a sample sets the random numbers of the whole program back: a random transform would do the
+                same to it in every epoch.
+                look: `torch.manual_seed`: leave random numbers to whoever makes the data set
+                when: yours["random"]
             len(self.images) → len(self.images[0]) || len(self.images) - 1
                 The length of your data set is {yours[{LENGTH}]}; it should be the number of samples,
                 {expected[{LENGTH}]}.
@@ -611,7 +617,8 @@ def _stop_and_go_on(answer: Any, batches: list[Batch], epoch: int, seed: int) ->
     seen["lost"] = [name for name in _differing(before, _run(other, its_optimizer)) if name != "the mode"]
     _learn(other, its_optimizer, batches[3:])
     seen["The row of all weights after going on"] = weights(other)
-    seen[EPOCH] = result.item() if isinstance(result, np.generic) else result
+    is_number = isinstance(result, np.generic) or (isinstance(result, Tensor) and result.numel() == 1)
+    seen[EPOCH] = result.item() if is_number else result
     return seen
 
 
@@ -635,7 +642,7 @@ def _restore_from_list(model, optimizer, state):
     nn.utils.vector_to_parameters(torch.cat([saved.flatten() for saved in state[0]]), model.parameters())
     optimizer.load_state_dict(state[1])
     torch.set_rng_state(state[2])
-    return state[3].item()
+    return state[3]
 
 
 KEPT: dict[str, Tensor] = {}  # where wrong solutions keep weights aside, instead of in `state`

@@ -497,7 +497,11 @@ def _traces(new: Inputs) -> list[tuple[list[Event], set[str]]]:
     for tid, outer in enumerate(("step", "epoch")):  # one name before, and one after those of the events inside
         full += [{"name": name, "ts": ts, "dur": half, "tid": tid} for name, ts in (("forward", 0), ("linear", half))]
         full.insert(2, {"name": outer, "ts": 0, "dur": 2 * half, "tid": tid})
-    return [rich, (quiet, set()), (one, {"synchronize"}), (idle, {"synchronize"}), (full, set())]
+    waiting = [
+        {"name": name, "ts": ts, "dur": dur, "tid": 2} for name, ts, dur in [("next batch", 0, 90), ("copy", 20, half)]
+    ]
+    lone = [(one, {"synchronize"}), (idle, {"synchronize"}), (waiting, {"next batch"})]
+    return [rich, (quiet, set()), *lone, (full, set())]
 
 
 def _share_and_times(ask: Any, events: Sequence[Event], waits: set[str]) -> Found:

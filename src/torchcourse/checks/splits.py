@@ -57,6 +57,15 @@ def _drawn(solution: Callable, order: Callable) -> Callable:
     return split
 
 
+def _cut_from_the_end(solution: Callable) -> Callable:
+    def split(n: int, held_out: int | float, seed: int) -> Split:
+        indices = torch.cat(solution(n, held_out, seed))
+        k = len(solution(n, held_out, seed)[1])
+        return indices[:-k], indices[-k:]
+
+    return split
+
+
 def _own(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
@@ -88,6 +97,13 @@ def split_mistakes(solution: Callable, *wrong_sizes: Callable) -> list[Mistake]:
             lambda *given: tuple(part.numpy() for part in solution(*given)),
             look="`torch.tensor(indices, dtype=torch.int64)`: an empty list alone makes a float tensor",
             when=lambda yours, *_: "part" in yours,
+        ),
+        Mistake(
+            "For n = {n} and a held-out part of {held_out}, the second part should be empty, and `[-0:]` is the same "
+            "as `[0:]`.",
+            _cut_from_the_end(solution),
+            look="cut from the front, or at `n - k`",
+            when=lambda yours, expected, *_: yours["Sizes"] == expected["Sizes"][::-1] and not expected["Sizes"][1],
         ),
         Mistake(
             "The two parts are the other way around: the first is for training. Yours have the sizes {yours[Sizes]}.",

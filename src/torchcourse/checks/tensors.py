@@ -20,7 +20,7 @@ exercise = chapter("01_tensors")
 def _bright_and_dark_images(new: Inputs) -> list[tuple]:
     n, height, width = new.sizes(3, 3, 12)
     dark = new.ints(7, 150, (n, 3, height, width), torch.uint8)  # neither black nor white occurs
-    return [(new.images(n, new.pick([1, 3]), height, width),), (dark,)]
+    return [(new.images(n, 1, height, width),), (dark,)]
 
 
 exercise(
@@ -56,6 +56,9 @@ exercise(
                 Your values go from -1 to 1; here they should go from 0 to 1.
             = pixels / 255 / 255
                 You divided by 255 twice.
+            = (pixels / 255).squeeze()
+                The axis of size 1 is missing: the shape should stay {pixels.shape}.
+                look: `squeeze` removes it
             = 1 - pixels / 255
                 Black and white are swapped: 0 should stay 0.
             = (pixels.float() - pixels.float().mean()) / pixels.float().std()
@@ -303,8 +306,9 @@ exercise(
 
 def _splits(new: Inputs) -> list[tuple]:
     n, held_out = new.size(60, 90), new.size(12, 20)
-    # Another n, so that a fixed share shows; and seed 0, which `if seed` takes for none.
-    return [(n, held_out, new.size(1, 10_000)), (n + new.size(10, 20), held_out, 0)]
+    # Another n, so that a fixed share shows; seed 0, which `if seed` takes for none; and nothing held out.
+    seed = new.size(1, 10_000)
+    return [(n, held_out, seed), (n + new.size(10, 20), held_out, 0), (n, 0, seed)]
 
 
 def _own_generator(n, held_out, seed):

@@ -217,11 +217,6 @@ exercise(
         measure=splits.split_report,
         mistakes=[
             """
-            order[k:], order[:k] → order[:-k], order[-k:]
-                With n = {n} and fraction = {held_out} the validation part should be empty, and `[-0:]` is the same as
-                `[0:]`.
-                look: cut from the front, or at `n - k`
-                when: not expected["Sizes"][1] and yours["Sizes"] == expected["Sizes"][::-1]
             int(n * fraction)
                     → round(n * fraction) || n - int(round(n * (1 - fraction), 6)) || max(1, int(n * fraction))
                 Your validation part is one larger than `int(n * fraction)`, which rounds down: {expected[Sizes]} is
@@ -722,9 +717,10 @@ exercise(
 def _before_momentum(new: Inputs) -> list[tuple]:
     """A momentum of 0.9 would hide a constant, 0.5 would hide 1 − momentum. A learning rate that changes tells where in
     the formula it is. The second parameter is frozen, with others behind it; the third has no gradient in the last
-    step."""
+    step, and that of the fourth is zero in the second."""
     start = [new.randn(*shape) for shape in (new.sizes(2, 2, 5), *((new.size(1, 6),) for _ in range(3)))]
     rows = [[new.randn(*value.shape) for value in start] for _ in range(3)]
+    rows[1][3].zero_()
     gradients = [[None if i == 1 or (i == 2 and row is rows[-1]) else row[i] for i in range(4)] for row in rows]
     return [(start, gradients, [0.5, 0.1, 0.3], new.pick((0.6, 0.7, 0.8)))]
 
@@ -856,6 +852,9 @@ exercise(
                 The parameters are what they were before your steps.
                 look: a step in place, `p.sub_(...)` or `p -= ...`: `p = p - …` only gives a new tensor the name p
                 when: _stuck(yours, start, 0) and _stuck(yours, start, 1)
+            p.grad is not None → p.grad is not None and p.grad.any()
+                You skip a parameter whose gradient is zero. It still moves, with what is left of its velocity.
+                look: `if parameter.grad is None`, and nothing else, is a reason to skip
             if p.grad is not None: → if p.grad is None:\n                break\n            else:
                 A parameter after one whose grad is None did not move: skip that one, and go on with the others.
                 look: `continue`, not `break` or `return`
