@@ -83,7 +83,7 @@ def test_a_schedule_adds_up_and_names_what_it_leaves_out():
     )
     assert table.splitlines()[-4:] == [
         "| 3, 4 | 01 lecture 15 · 01 lab 30 · rest 135 | 180 |",
-        "| | together | 360 |",
+        "| | total | 360 |",
         "",
         "Left out: 02.",
     ]

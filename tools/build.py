@@ -99,14 +99,14 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
             f"# Lab {chapter.number} · {chapter.title}{suffix}",
             "",
             'Write your answer where it says "YOUR CODE HERE", run the cell, then run the check below it. '
-            "A check tells you what is right, or what was expected and what yours was. "
+            "A check tells you whether your answer is right or, if not, what was expected and what your answer gave. "
             'Stuck? `hint("name of the exercise")`, and again for the next hint.',
             "",
         ]
         rows = [
             ("Time", f"{chapter.lab_minutes} minutes"),
             ("You need", f"Lecture {chapter.number}. No GPU." if chapter.lecture_minutes else chapter.needs),
-            ("Exercises", f"{len(exercises)}, together {points} points"),
+            ("Exercises", f"{len(exercises)}, worth {points} points in all"),
         ]
         if not chapter.lecture_minutes:  # nothing else says it
             lines[2:2] = [chapter.promise, ""]

@@ -36,7 +36,7 @@ INTRODUCTION = """# Claims, tested
 
 You meet these sentences in tutorials, in the documentation of computing centers, and in forum answers. Some were true
 in an older version of PyTorch, some are half true, some never were. Each of them leads to a cell that you can run: its
-output is what PyTorch on your machine says. The last column sums up what it says in the version of this course.
+output shows what PyTorch says on your machine. The last column sums up what the version used for this course says.
 
 <!-- Written by `make build` from the cells with the tag `claim`: tools/claims.py says how. -->
 """

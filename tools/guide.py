@@ -98,7 +98,7 @@ def course_map(chapters: list[Chapter]) -> Iterator[str]:
 
 def exercise_table(chapters: list[Chapter], root: Path = ROOT) -> Iterator[str]:
     """Minutes, the exercise to drop first, the stretch tasks, and what the catch-up cells lend."""
-    yield "| chapter | lecture + lab | drop first, and why | for the quick | for the late |"
+    yield "| chapter | lecture + lab | drop first, and why | for fast students | what the catch-up cell provides |"
     yield "|:---|:---|:---|:---|:---|"
     for chapter in chapters:
         lab = (root / "solutions" / f"{chapter.name}.md").read_text(encoding="utf-8")
@@ -169,7 +169,7 @@ def schedule(plan: str, chapters: list[Chapter]) -> str:
         if len(days) > 1:
             lines.append(f"| | {('first', 'second', 'third')[number - 1]} day | {block} |")
     if len(days) == 1:
-        lines.append(f"| | together | {total} |")
+        lines.append(f"| | total | {total} |")
     halves = [part for part in dict.fromkeys(planned) if left[part]]
     if halves:
         raise CourseError(
