@@ -3,7 +3,7 @@
     python -m tools.release [FOLDER]    FOLDER is rebuilt; default release/
 
 The solution notebooks are not in it. The checks in the package are, with the reference code that they compare answers
-with: a checker that runs on a student's machine cannot hide it. Marks come from `make grade`, on your machine.
+with: a checker that runs on a student's machine cannot hide it. Grades come from `make grade`, on your machine.
 
 A notebook that leaves this tree, on Colab for example, installs the package from its wheel. Its set-up cell names the
 address where the tree is published, and the hash of the wheel: pip refuses any other file at that address.
