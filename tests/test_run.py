@@ -161,7 +161,7 @@ def test_memory_is_told_where_a_sandbox_has_no_file_for_it(monkeypatch, problem)
 def test_data_that_were_drawn_are_told_by_the_notebook(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
-    monkeypatch.setenv("TORCHCOURSE_TOLD", "mnist")  # by whoever started it
+    monkeypatch.setenv("TORCHCOURSE_TOLD", "mnist")  # as if the process that started this one had told it
     load = "from torchcourse import data\nimages = data.load('mnist', 'test')"
     result = execute(tmp_path, load, RECORD, ranges={"test_accuracy": {"cpu.real": [0.98, 0.99]}})
     assert result.key == "cpu.drawn"

@@ -1679,7 +1679,7 @@ exercise(
             dense.const_data_ptr<int8_t>() → (const int8_t*)dense.data_ptr() && int64_t rows =
                     → STD_TORCH_CHECK(numbers.element_size() == 1, "int8, please");\n    int64_t rows =
                 Your operator takes uint8 numbers and reads their bytes as int8: 255 becomes −1. Refuse every other
-                dtype, also of the same size.
+                dtype, including those of the same size.
                 look: `const_data_ptr<int8_t>()` checks the dtype; `data_ptr()` and a cast don't
                 when: lambda *given: _are("right", *[*UNPACKED][:6])(*given) and _are_not("raises", BYTES)(*given)
             factors.const_data_ptr<float>() → (const float*)factors.const_data_ptr()

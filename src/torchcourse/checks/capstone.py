@@ -197,7 +197,7 @@ exercise(
                 when: {*yours["train"]} & {*yours["validation"]}
             order[held_out:] → order[[*range(1, held_out, 2), *range(held_out, len(images))]]
                     && order[:held_out] → order[torch.arange(held_out) // 2 * 2]
-                Some image is twice in one set: your two sets have {yours[together]} images, and the data set has {n}.
+                An image appears twice in one set: your two sets have {yours[together]} images, the data set has {n}.
                 look: `torch.randint` can repeat a number, `torch.randperm` does not
                 when: yours["together"] > n and len({*yours["train"], *yours["validation"]}) == n
             order[held_out:] → order[held_out + 1:]

@@ -1519,7 +1519,7 @@ exercise(
                 look: rename, rather than copy once more
                 when: yours["What is left beside the copy"]
         """,
-        also_right=[_by_bytes, _by_shell],
+        also_right=[_by_bytes, _by_shell, changed(_stage_once, ("time.sleep(0.02)", "time.sleep(1.5)"))],
     ),
 )
 

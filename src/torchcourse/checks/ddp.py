@@ -206,8 +206,8 @@ exercise(
                 look: `torch.randperm`
                 when: not yours["The indices are shuffled"]
             seed + epoch → seed * epoch || seed * (epoch + 1)
-                With seed = {seed} and epoch = {epoch}, the seed of your generator is 0, and so it is with another of
-                the two: a product with 0 is 0.
+                With seed = {seed} and epoch = {epoch}, your generator's seed is 0, and it stays 0 if only the other of
+                the two changes: a product with 0 is 0.
                 look: a sum of `seed` and `epoch`
                 when: (epoch == 0 and not yours["Another seed gives another order"]) or (seed == 0 and not
                     yours["Another epoch gives another order"])

@@ -516,9 +516,9 @@ exercise(
                 look: whatever works in place: a method that ends in an underscore, `+=`, an assignment to a slice
                 when: yours["changed"]
             image = self.images[index] → torch.manual_seed(index); image = self.images[index]
-                Asking for a sample sets the random numbers of the whole program back: a random transform would do the
-                same to it in every epoch.
-                look: `torch.manual_seed`: leave random numbers to whoever makes the data set
+                Your `__getitem__` seeds the random numbers of the whole program, so a random transform would do the
+                same thing to this sample in every epoch.
+                look: `torch.manual_seed`: seed once, at the start of the program, not in a data set
                 when: yours["random"]
             len(self.images) → len(self.images[0]) || len(self.images) - 1
                 The length of your data set is {yours[{LENGTH}]}; it should be the number of samples,

@@ -59,8 +59,8 @@ def _drawn(solution: Callable, order: Callable) -> Callable:
 
 def _cut_from_the_end(solution: Callable) -> Callable:
     def split(n: int, held_out: int | float, seed: int) -> Split:
-        indices = torch.cat(solution(n, held_out, seed))
-        k = len(solution(n, held_out, seed)[1])
+        training, held = solution(n, held_out, seed)
+        indices, k = torch.cat([training, held]), len(held)
         return indices[:-k], indices[-k:]
 
     return split
