@@ -159,6 +159,17 @@ def test_every_version_is_exact_and_has_hashes_but_for_pytorch():
             assert re.fullmatch(r"( \\\n    --hash=sha256:[0-9a-f]{64})+", hashes), line
 
 
+def test_uv_reads_the_lock_as_pip_does(tmp_path):
+    """A bound in pyproject.toml's [tool.uv] would count beside the hashes, and uv would refuse the lock."""
+    for name in ("pyproject.toml", "requirements.lock"):
+        shutil.copy(ROOT / name, tmp_path)
+    # Into an empty folder: where every package is installed already, uv does not come to the hashes.
+    command = [sys.executable, "-m", "uv", "pip", "install", "--dry-run", "--offline", "--target", "empty"]
+    command += ["--no-deps", "--require-hashes", "-r", "requirements.lock"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "--require-hashes" not in done.stderr, done.stderr
+
+
 def test_the_wheel_is_built_by_the_builder_of_the_lock():
     assert PROJECT["build-system"]["requires"] == [line for line, _ in CONSTRAINTS["hatchling"]]
 

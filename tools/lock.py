@@ -23,6 +23,10 @@ from tools.course import ROOT
 PYTORCH = ("torch", "torchvision")
 # Only a CUDA build needs these, each build its own, and torch names their versions itself.
 OF_PYTORCH = re.compile(r"(nvidia|cuda)-.*|triton")
+# Kept at an older version. jsonschema checks notebooks for Jupyter; from 4.25 on, its import builds 38 parsers for
+# addresses that no notebook has: two seconds for each process that reads a notebook, as much as importing PyTorch. The
+# bound stands here, and not in pyproject.toml, because uv would refuse the hashed lock beside it.
+OLDER = ["jsonschema<4.25"]
 
 CONSTRAINTS = """\
 # The versions that the tests have seen, written by `make lock`: `pip install -c constraints.txt -e '.[lab]'`.
@@ -54,9 +58,12 @@ def compile_lock(known: str) -> str:
     command += ["--python-version", project["requires-python"].removeprefix(">=")]
     command += ["--no-annotate", "--no-header", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "lock.txt"
+        out, older = Path(folder) / "lock.txt", Path(folder) / "older.txt"
         out.write_text(known)
-        done = subprocess.run([*command, "--output-file", out], cwd=ROOT, capture_output=True, text=True)
+        older.write_text("\n".join(OLDER))
+        done = subprocess.run(
+            [*command, "--constraint", older, "--output-file", out], cwd=ROOT, capture_output=True, text=True
+        )
         if done.returncode:
             raise SystemExit(f"uv found no set of versions: {done.stderr.strip()}")
         return out.read_text()
