@@ -1,9 +1,9 @@
 """A ledger of collectives: each rank compares its next one with those of the other ranks before any of them runs.
 
 A collective works only if every rank calls the same one. If one rank skips it, the others wait, with no error and no
-line to look at. Here every rank first writes into the store that all of them share what it is about to call, and reads
-what the others wrote. Where these differ, each rank gets a sentence that says who waits where, at once. (PyTorch's
-own TORCH_DISTRIBUTED_DEBUG=DETAIL says nothing of a missing call until the group's time limit, then names the wrong
+line to look at. Here every rank first tells each of the others, through a pipe, what it is about to call, and hears
+what they call. Where these differ, each rank gets a sentence that says who waits where, at once. (PyTorch's own
+TORCH_DISTRIBUTED_DEBUG=DETAIL says nothing of a missing call until the group's time limit, then names the wrong
 collective for one that has no tensors, and no line.)
 
 A dispatch mode sees every collective that passes through PyTorch on this rank: those of `torch.distributed`, and those
@@ -12,11 +12,11 @@ that `DistributedDataParallel` starts in the middle of a backward pass.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import linecache
 import math
 import sys
-from datetime import timedelta
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchcourse.checks.engine import is_students
 
-LATE = timedelta(seconds=30)  # a rank that has not come by then does not come
+LATE = 30.0  # seconds; a rank that has not come by then does not come
 LEFT, RAISED, ABSENT = "left", "raised", "absent"
 
 # The names inside PyTorch -> the words for them. (Sending and receiving are no collectives: they have two sides.)
@@ -63,17 +63,17 @@ class Mismatch(RuntimeError):
 class Ledger(TorchDispatchMode):
     """Collectives called inside the `with` block, in `calls`; `trouble` is None or what each rank was about to do.
 
+    others: rank -> the line to it, for all ranks but this one
     Raises Mismatch in the code that called a collective which the others do not call, and again at each later one.
     """
 
     current: Ledger | None = None  # of this process
 
-    def __init__(self) -> None:
+    def __init__(self, others: dict[int, Connection]) -> None:
         super().__init__()
         self.calls: list[dict[str, Any]] = []
         self.trouble: list[dict[str, Any]] | None = None
-        self._rank, self._world = dist.get_rank(), dist.get_world_size()
-        self._store = dist.PrefixStore("ledger", dist.distributed_c10d._get_default_store())
+        self._others, self._world = others, len(others) + 1
 
     def __enter__(self) -> Ledger:
         Ledger.current = self
@@ -101,25 +101,28 @@ class Ledger(TorchDispatchMode):
             self._say({"what": RAISED if kind else LEFT})
 
     def _say(self, mine: dict[str, Any]) -> None:
-        self._store.set(f"{len(self.calls)}/{self._rank}", json.dumps(mine))
+        for line in self._others.values():
+            with contextlib.suppress(OSError):  # a process that died reads no more
+                line.send(mine)
 
     def _meet(self, mine: dict[str, Any]) -> None:
         if self.trouble:
             raise Mismatch(sentence(self.trouble))
-        number = len(self.calls)
         self._say(mine)
         self.calls.append(mine)
-        all_of_them = [mine if rank == self._rank else self._read(number, rank) for rank in range(self._world)]
+        heard = {rank: _hear(line) for rank, line in self._others.items()}
+        all_of_them = [heard.get(rank, mine) for rank in range(self._world)]
         if any(not _agree(mine, other) for other in all_of_them):
-            self.trouble = [{**one, "number": number + 1} for one in all_of_them]
+            self.trouble = [{**one, "number": len(self.calls)} for one in all_of_them]
             raise Mismatch(sentence(self.trouble))
 
-    def _read(self, number: int, rank: int) -> dict[str, Any]:
-        try:
-            self._store.wait([f"{number}/{rank}"], LATE)
-        except RuntimeError:  # DistStoreError, a time limit
-            return {"what": ABSENT}
-        return json.loads(self._store.get(f"{number}/{rank}"))
+
+def _hear(line: Connection) -> dict[str, Any]:
+    """The next collective of another rank: each sends one message for each of its own, so they come in order."""
+    try:
+        return line.recv() if line.poll(LATE) else {"what": ABSENT}
+    except (EOFError, OSError):
+        return {"what": ABSENT}
 
 
 def sentence(trouble: list[dict[str, Any]]) -> str:
