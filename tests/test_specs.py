@@ -151,6 +151,17 @@ def test_a_class_of_mistakes_needs_its_condition_in_each_wrong_case():
     assert verdict(by_case, lambda n: [] if n > 0 else "text").problem == "A sequence."
 
 
+def test_by_case_the_first_wrong_case_is_the_last_one_unless_a_known_mistake_goes_on():
+    asked = []
+    cases = [(2,), (-3,), (5,), (7,)]
+    spec = dataclasses.replace(SQUARE, by_case=True, draw=lambda new: cases)
+    wrong = verdict(spec, lambda n: asked.append(n) or (n * n + 1 if n < 0 else n * n))
+    assert "for n = -3" in wrong.problem and asked == [2, -3]
+    asked.clear()
+    assert verdict(spec, lambda n: asked.append(n) or 2 * n).problem.startswith("Doubled: ")
+    assert asked == [2, -3, 5, 7]
+
+
 def test_mistakes_that_no_inputs_tell_apart_are_refused():
     same_as_right = dataclasses.replace(SQUARE, mistakes=[Mistake("Not a mistake.", lambda n: abs(n) * abs(n))])
     with pytest.raises(AssertionError, match=r"the solution.*Not a mistake"):

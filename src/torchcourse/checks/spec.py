@@ -112,12 +112,20 @@ class Spec:
     def __call__(self, answer: Any, new: Inputs) -> None:
         cases, right, known = self.prepare(new)
         ask = partial(observe, answer, attempted) if self.takes_value else Asking(answer, self.probe)
-        yours = self.results(ask, cases)
-        wrong_cases = [i for i in range(len(cases)) if not self.is_right(yours[i], right[i], cases[i])]
+        yours = []
+        wrong_cases = []
+        for i, case in enumerate(cases):
+            yours += self.results(ask, [case])
+            if self.is_right(yours[i], right[i], case):
+                continue
+            wrong_cases.append(i)
+            # The sentence is about this case, unless the answer goes on as a known wrong solution does.
+            if self.by_case and not any(self.agree(yours, wrong[: i + 1], kind) for _, wrong, kind in known()):
+                break
         if wrong_cases:
             first = wrong_cases[0]
             for mistake, wrong, by_kind in known():
-                if self.agree(yours, wrong, by_kind):
+                if self.agree(yours, wrong[: len(yours)], by_kind):
                     shown = next((i for i in wrong_cases if not self.near(yours[i], right[i])), first)
                     raise self.told(mistake, yours[shown], right[shown], cases[shown])
             for mistake in self.mistakes:
