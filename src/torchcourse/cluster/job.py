@@ -165,7 +165,7 @@ def script(
     if disk := about.get("disk", {}).get("node_local"):
         lines += [f"# The node's own disk: {disk}. Copy your data there first, and results back before the job ends."]
     lines += [f"export OMP_NUM_THREADS={cores}  # the cores of one process"]
-    # Since 22.05, srun does not take this over from the lines above.
+    # From Slurm 22.05 to 23.02, srun does not take this over from the lines above.
     lines += [f"export SRUN_CPUS_PER_TASK={cores_of_task}", ""]
     lines += _start(
         shlex.join(program), environment.get("python", "python"), nodes * processes, processes, one_task_each
