@@ -121,6 +121,14 @@ def test_answer_that_changes_its_argument():
     assert result.outcome == "incorrect" and "changed its argument" in result.text
 
 
+def test_a_tensor_in_the_argument_that_is_no_tensor_afterwards_is_a_change():
+    def as_a_list(batch):
+        batch["x"] = batch["x"].tolist()
+
+    with pytest.raises(engine.Incorrect, match="changed its argument"):
+        engine.call(as_a_list, {"x": torch.ones(3)}, may_return_none=True)
+
+
 def test_hard_coded_result_fails():
     x = engine.Inputs(0).randn(3)
     assert not evaluate("double", lambda _: 2 * x).correct

@@ -464,6 +464,8 @@ def _equal(a: Any, b: Any, close: bool = False) -> bool:
             if a.shape != b.shape or not (close or a.dtype == b.dtype):
                 return False
             return torch.allclose(_comparable(a), _comparable(b), rtol=1e-4 * close, atol=1e-5 * close, equal_nan=True)
+        if isinstance(b, torch.Tensor) or (isinstance(a, torch.Tensor) and not (close and isinstance(b, (int, float)))):
+            return False
         if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
             return a.shape == b.shape and bool(np.array_equal(a, b))
         if isinstance(a, torch.nn.Module) and isinstance(b, torch.nn.Module):

@@ -59,6 +59,9 @@ exercise(
             = (pixels / 255).squeeze()
                 The axis of size 1 is missing: the shape should stay {pixels.shape}.
                 look: `squeeze` removes it
+            = (pixels / 255).movedim(1, -1)
+                The channels come last, as in matplotlib; the shape should stay {pixels.shape}.
+                look: `permute` or `movedim`
             = 1 - pixels / 255
                 Black and white are swapped: 0 should stay 0.
             = (pixels.float() - pixels.float().mean()) / pixels.float().std()
@@ -269,6 +272,13 @@ exercise(
                 The deviation is 1 now, but the mean is not 0: subtract it first.
             = images - images.mean(CHANNELS, keepdim=True) / images.std(CHANNELS, keepdim=True)
                 You divided only the mean: `(images - mean) / deviation` needs the parentheses.
+            = images / images.std(CHANNELS, keepdim=True) - images.mean(CHANNELS, keepdim=True)
+                You divided first, so the mean that you subtract is that of the undivided images: subtract it first.
+            = ((images - images.reshape(images.shape[1], -1).mean(1)[:, None, None]) /
+                    images.reshape(images.shape[1], -1).std(1)[:, None, None])
+                Your means are those of image rows, not of channels: `reshape(C, -1)` takes the numbers as they lie in
+                memory, and there the images come before the channels.
+                look: `dim=(0, 2, 3)`, or move the channels to the front before `reshape`
             = (images - images.mean(CHANNELS, keepdim=True)) / images.var(CHANNELS, keepdim=True)
                 You divided by the variance: the standard deviation is its square root.
                 look: `var` or `std`
@@ -395,6 +405,10 @@ exercise(
             = torch.cdist(b, a)
                 Rows and columns are swapped: a goes down, b goes across.
                 look: `None` in the index
+            = torch.cdist(b, a).reshape(len(a), len(b))
+                The distances are right, but in the wrong places: the pairs run through a inside of b.
+                look: the order in which you repeat a and b: `repeat` takes the whole again and again,
+                    `repeat_interleave` each point
             = (a[:, None] - b).square().sum(-1)
                 These are squared distances: take the square root at the end.
             = (a[:, None] - b).abs().sum(-1)
@@ -648,6 +662,11 @@ exercise(
             0, 2, 4, 1, 3, 5 → 0, 4, 2, 1, 3, 5
                 Your patches run down the columns; they should come in reading order, row by row.
                 look: the order of `row` and `column` in `permute`
+            c, h // size, size, w // size, size) → c, size, h // size, size, w // size)
+                    && 0, 2, 4, 1, 3, 5 → 0, 3, 5, 1, 2, 4
+                Each of your patches is a thinned copy of the whole image. Split a side into patches first, and each
+                patch into its pixels after that.
+                look: the order of `h // size` and `size` in `reshape`
             0, 2, 4, 1, 3, 5 → 0, 2, 4, 1, 5, 3 || 0, 4, 2, 1, 5, 3
                 Each patch is transposed: its rows and columns are swapped.
                 look: the last two numbers of `permute`

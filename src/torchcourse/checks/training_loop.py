@@ -313,6 +313,10 @@ exercise(
                 The loss you return is a tensor: return a Python number. It may keep its graph, and with it every step.
                 look: `.item()` takes the number out
                 when: any(isinstance(loss, Tensor) for loss in yours["losses"])
+            labels) → labels, reduction="sum") && loss.item() → loss.item() / len(labels)
+                You return the mean, but you went backward from the sum: your step is as many times too large as the
+                batch has images.
+                look: `reduction="sum"`: the default is the mean
             loss.item() → loss.item() * len(labels) || loss.item() / len(labels)
                 You multiply or divide the loss by the batch size: return the mean, as `F.cross_entropy` gives it.
             loss.item() → F.cross_entropy(model(images), labels).item()
