@@ -183,7 +183,8 @@ def _scanned(ask: Any, width: int, weights: dict[str, Tensor], batches: list[Ten
 
 
 def _scans(new: Inputs) -> list[tuple[int, dict[str, Tensor], list[Tensor]]]:
-    """Dark and light batches with an empty page, a single image, and in each batch one image of the other kind."""
+    """Dark and light batches with an empty page, a single image, and in each batch one image of the other kind; a faint
+    page among dark ones."""
     width = new.size(4, 9)
     shapes = {"hidden.weight": (width, 144), "hidden.bias": (width,), "out.weight": (10, width), "out.bias": (10,)}
     weights = {name: new.randn(*shape) * 0.3 for name, shape in shapes.items()}
@@ -193,6 +194,8 @@ def _scans(new: Inputs) -> list[tuple[int, dict[str, Tensor], list[Tensor]]]:
         if size > 6:
             images[2] = 1 - images[2] * 0.3  # a light page among dark ones
             images[4] = 0  # an empty page
+        if size == 8:
+            images[5] *= 0.0015  # a faint page, with less than one gray value of 255
         batches.append(1 - images if light else images)
     return [(width, weights, batches)]
 
@@ -246,6 +249,12 @@ _WRONG_SCANS: dict[str, list[type]] = {
     "You add a small number to every divisor, which changes all results. Only an empty page needs a divisor other than "
     "its largest value.": [
         _scanning(("torch.where(largest > 0, largest, 1.0)", f"(largest + {small})")) for small in (1e-3, 1e-2, 0.1, 1)
+    ],
+    "You divide faint pages by more than their largest value, or not at all. Only an empty page needs a divisor other "
+    "than its largest value.": [
+        _scanning(("torch.where(largest > 0, largest, 1.0)", divisor))
+        for floor in ("1e-3", "1 / 255", "1e-2")
+        for divisor in (f"largest.clamp(min={floor})", f"torch.where(largest > {floor}, largest, 1.0)")
     ],
     "You divide all images by the largest value of the batch; each image has its own.": [
         _scanning((_LARGE, "images.max()")),
@@ -1105,9 +1114,10 @@ def _linear(x: Tensor, numbers: Tensor, scales: Tensor, bias: Tensor) -> Tensor:
 
 
 def _layers(new: Inputs) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Three different sizes; three equal ones, with which swapped axes fit."""
+    """Three different sizes; three equal ones, with which swapped axes fit; another layer of these sizes."""
     found = []
-    for batch, rows, columns in (new.sizes(3, 3, 8), [new.size(3, 6)] * 3):
+    square = [new.size(3, 6)] * 3
+    for batch, rows, columns in (new.sizes(3, 3, 8), square, square):
         numbers = new.ints(-127, 128, (rows, columns)).to(torch.int8)
         found.append((new.randn(batch, columns), numbers, new.rand(rows) / 20 + 0.005, new.randn(rows)))
     return found
