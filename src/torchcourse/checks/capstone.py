@@ -1931,10 +1931,10 @@ def _some_numbers(new: Inputs) -> list[tuple]:
     def of(low: float, high: float) -> float:
         return round(low + (high - low) * new.rand(1).item(), 4)
 
-    # the third and the fourth digit of the accuracy are not 0
+    # the last digits of the accuracy and of the gain are not 0
     accuracy, seconds, size = 0.0137 + new.size(60, 97) / 100, of(20, 300), float(new.size(50_000, 900_000))
     numbers = {"test_accuracy": accuracy, "cpu_seconds": seconds, "bytes": size, "resumed_difference": 0.0}
-    numbers |= {f"number_{new.size(2, 99)}": of(1, 9), "gain": -of(0.01, 0.09)}
+    numbers |= {f"number_{new.size(2, 99)}": of(1, 9), "gain": -(0.0137 + new.size(0, 7) / 100)}
     first = {"test_accuracy": (">=", accuracy), "cpu_seconds": ("<=", seconds - 1), "bytes": ("<=", size + 5)}
     first |= {"resumed_difference": ("<=", 0), "gain": (">=", 0.005)}
     second = {"test_accuracy": (">=", accuracy + 0.001), "cpu_seconds": ("<=", seconds), "bytes": ("<=", size - 5)}
