@@ -29,6 +29,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -267,8 +268,11 @@ def is_stub(function: Any) -> bool:
     Looks at the bytecode, which is there also when the source is not: a stub does nothing but return None.
     """
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
-    if code is None:
-        return False
+    return code is not None and _does_nothing(code)
+
+
+@functools.lru_cache(maxsize=4096)  # a check calls the answer, and each wrong solution, in several cases
+def _does_nothing(code: types.CodeType) -> bool:
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("RESUME", "NOP", "COPY_FREE_VARS")]
     does_nothing = all(step.opname in ("LOAD_CONST", "RETURN_CONST", "RETURN_VALUE") for step in steps)
     return does_nothing and all(step.argval is None for step in steps if step.opname in ("LOAD_CONST", "RETURN_CONST"))

@@ -6,6 +6,7 @@ write down what happens.
 """
 
 import copy
+import pickle
 import random
 import sys
 import threading
@@ -60,8 +61,8 @@ def random_states_changed(answer: Callable, *inputs: Any) -> list[str]:
 
 
 def _random_states() -> dict[str, Any]:
-    numpy = str(np.random.get_state(legacy=False))
-    return {"PyTorch": torch.get_rng_state().tolist(), "NumPy": numpy, "Python": random.getstate()}
+    numpy = pickle.dumps(np.random.get_state(legacy=False))  # its text is shorter where NumPy's print options say so
+    return {"PyTorch": torch.get_rng_state().numpy().tobytes(), "NumPy": numpy, "Python": random.getstate()}
 
 
 class _NameOperations(TorchDispatchMode):
