@@ -619,7 +619,7 @@ exercise(
             torch.maximum(worst, losses.max())
                     → losses.max() if losses.max() > worst else worst || max(worst, losses.max())
             (top > 0.9).sum() → torch.tensor(len(top[top > 0.9]))
-                Python still waits in the loop: {yours[waits]} times in all, and three are enough, after the loop.
+                Python waits for the device {yours[waits]} times. Three are enough, all of them after the loop.
                 look: {yours[line]}; {yours[advice]}
                 when: yours["Waits in the loop"]
             labels).sum() → labels).float().mean() && right.item() / seen → right.item() / len(batches)

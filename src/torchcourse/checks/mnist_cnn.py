@@ -68,7 +68,17 @@ exercise(
                 Your formula forgets the padding, or subtracts it: it makes the image wider, on both sides. {GIVEN}
             = -(-(n + 2 * padding - kernel) // stride) + 1
             = round((n + 2 * padding - kernel) / stride) + 1
+            = round((n + 2 * padding - kernel) / stride + 1)
                 Round down: a window that would stick out does not count. {GIVEN}
+            = (n - kernel) // stride + 1 + padding
+            = (n - kernel) // stride + 1 + 2 * padding
+                The window also moves over the padding, in steps of `stride`: add the padding before you divide. {GIVEN}
+            = (n + 2 * padding) // stride - kernel + 1
+            = -(-(n + 2 * padding) // stride) - kernel + 1
+                Your formula divides before it subtracts the kernel: first, how far can the window move? {GIVEN}
+            = -(-(n + 2 * padding - kernel) // stride)
+                You leave out the window that ends exactly at the last pixel, where there is one. {GIVEN}
+                look: `<` where `<=` belongs
             = n + 2 * padding - kernel // stride + 1
                 `//` is computed before `+` and `-`: your formula needs parentheses. {GIVEN}
             = n + 2 * padding - kernel + 1
@@ -322,7 +332,7 @@ exercise(
                 when: yours["logits"].numel() == len(images)
             self.last(self.dropout(x)) → self.last(x).mean(0) || self.last(x).squeeze() || self.last(x).t()
             (16 * 7 * 7, 10) → (392, 10) && .flatten(1) → .view(-1, 392)
-                The batch got lost: the logits of {images.shape[0]} images should have {images.shape[0]} rows of 10, and
+                The batch got lost: each image should have a row of ten logits, here ({images.shape[0]}, 10) in all, and
                 yours have the shape {yours[logits].shape}.
                 look: `flatten(1)` leaves the batch alone; `flatten(0)`, `view(-1, …)` and `squeeze()` do not
                 when: yours["logits"].dim() < 2 or len(yours["logits"]) != len(images)
@@ -949,6 +959,13 @@ exercise(
             field = step = 1 → field, step = 0, 1
             = _field(layers) - math.prod(s for _, s in layers)
                 The pixel in the middle is missing: start with a field of 1. {OF_LAYERS}
+            = _field(layers) if layers else 0
+                Without any layer, a number sees one pixel: itself.
+            = functools.reduce(lambda seen, one: seen * one[1] + one[0] - 1, layers[::-1], 1)
+                You multiply the field by the stride. Its first and last number are field − 1 steps apart, and one more
+                kernel belongs to the last. {OF_LAYERS}
+            = _field(layers) ** 2
+                This is an area. The exercise asks for the width, in one direction. {OF_LAYERS}
             = math.prod(s for _, s in layers)
                 This is the product of the strides: how far one step moves, in pixels. {OF_LAYERS}
             = 1 + sum((k - 1) * (1 + sum(s for _, s in layers[:i])) for i, (k, _) in enumerate(layers))
