@@ -813,17 +813,9 @@ def _accumulated(
     for parameter, gradient in zip(model.parameters(), old, strict=True):
         parameter.grad = gradient.to(gpu, copy=True)
     before, optimizer = weights(model), torch.optim.SGD(model.parameters(), lr=lr, momentum=0.5)
-    steps, alive = [], [0]  # graphs that wait for their backward
-    most = [0]
+    steps: list[int] = []
     optimizer.register_step_post_hook(lambda *_: steps.append(1))
-
-    def count_graphs(_: nn.Module, given: Any, out: Tensor) -> None:
-        if out.requires_grad:
-            alive[0] += 1
-            most[0] = max(most[0], alive[0])
-            out.register_hook(lambda gradient: alive.__setitem__(0, alive[0] - 1))
-
-    model.register_forward_hook(count_graphs)
+    graphs = probes.graphs_at_once(model)
     loss, work = device_work(answer, model, copy.deepcopy(batches), optimizer, gpu, rows)
     number, whole = as_numbers(loss), {images.nbytes for images, _ in batches if len(images) > rows}
     large = [event for event in work["to device"] if event[0] in whole]
@@ -833,14 +825,14 @@ def _accumulated(
         "Your optimizer's steps": len(steps),
         "Largest piece": max(came, default=0) > rows,
         "Whole batches": len(large) > 0,
-        "Graphs at once": most[0] > 1,
+        "Graphs at once": graphs() > 1,
         "Waits": len(work["synchronize"]) > 1,
         "loss": round(float(number), 4) if isinstance(number, Tensor) and number.dim() == 0 else show(loss),
         "learned": not torch.equal(weights(model), before),
         "rows": sum(came),
         "most rows": max(came, default=0),
         "bytes": large[0][0] if large else 0,
-        "graphs": most[0],
+        "graphs": graphs(),
         "waits": len(work["synchronize"]),
         "line": busiest_line(large or work["synchronize"]),
     }

@@ -65,6 +65,27 @@ def _random_states() -> dict[str, Any]:
     return {"PyTorch": torch.get_rng_state().numpy().tobytes(), "NumPy": numpy, "Python": random.getstate()}
 
 
+def graphs_at_once(model: nn.Module) -> Callable[[], int]:
+    """Watch a model from now on. The function that comes back tells how many of its outputs waited for their backward
+    pass at the same time, at most: with each of them waits the memory of its activations.
+    """
+    waiting = most = 0
+
+    def made(_: nn.Module, given: Any, out: Any) -> None:
+        nonlocal waiting, most
+        if isinstance(out, Tensor) and out.requires_grad:
+            waiting += 1
+            most = max(most, waiting)
+            out.register_hook(used)
+
+    def used(gradient: Tensor) -> None:
+        nonlocal waiting
+        waiting -= 1
+
+    model.register_forward_hook(made)
+    return lambda: most
+
+
 class _NameOperations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()

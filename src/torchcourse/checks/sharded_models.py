@@ -7,6 +7,7 @@ what is sharded, is true there, and values are not. The others run on two real r
 import copy
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,7 +30,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchcourse import models, planning, sharding
-from torchcourse.checks import pairs, ranks
+from torchcourse.checks import pairs, probes, ranks
 from torchcourse.checks.collectives import Ledger
 from torchcourse.checks.engine import Inputs, call, chapter
 from torchcourse.checks.show import show
@@ -616,17 +617,20 @@ exercise(
 
 
 class _Living(TorchDispatchMode):
-    """The memory of tensors that operations in the block have made."""
+    """The memory of tensors that operations in the block have made. There before: views of these are no new memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, *there: Tensor) -> None:
         super().__init__()
+        self.there = {tensor.untyped_storage()._cdata for tensor in there}
         self.made: list[tuple[StorageWeakRef, int]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and not tensor.is_meta:
-                self.made.append((StorageWeakRef(tensor.untyped_storage()), tensor.untyped_storage().nbytes()))
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self.there:
+                    self.made.append((StorageWeakRef(storage), storage.nbytes()))
         return result
 
     def bytes(self) -> int:
@@ -650,7 +654,7 @@ def _linear_on_rank(answer: Any, weights: list[Tensor], images: list[Tensor]) ->
     shards = [weight.chunk(world)[rank].clone().requires_grad_() for weight in weights]
     x = images[rank].clone().requires_grad_()
     whole = min(weight.nbytes for weight in weights)
-    with _Living() as living:
+    with _Living(x, *shards) as living:
         hidden = answer.apply(x, shards[0])
         if not isinstance(hidden, Tensor):
             return {"instead": show(hidden)}
@@ -892,6 +896,12 @@ exercise(
                     "dist.all_gather([*weight.chunk(2)], shard)\n        return",
                 )
             ),
+            _linear_but(
+                (
+                    "dist.all_gather_into_tensor(weight, shard)\n        return",
+                    "dist.all_gather_into_tensor(weight, shard.detach())\n        return",
+                )
+            ),
         ],
     ),
 )
@@ -913,6 +923,7 @@ def _steps_on_rank(answer: Any, seed: int, pieces: list[list[tuple[Tensor, Tenso
     begun = len(Ledger.current.calls)
     batches: list[tuple[int, int]] = []  # of each forward pass: the size of the batch, collectives so far
     model.register_forward_pre_hook(lambda _, x: batches.append((len(x[0]), len(Ledger.current.calls))))
+    graphs = probes.graphs_at_once(model)
     norm = answer(model, optimizer, pieces[dist.get_rank()], largest)
     calls = [one["what"] for one in Ledger.current.calls[begun:]]
     sent = begun + calls.index("reduce-scatter") if "reduce-scatter" in calls else 0
@@ -926,6 +937,7 @@ def _steps_on_rank(answer: Any, seed: int, pieces: list[list[tuple[Tensor, Tenso
         "The step": after - before,
         "The number of reduce-scatters": calls.count("reduce-scatter"),
         "The largest batch": max((size for size, _ in passes), default=0),
+        "The pieces whose activations are there at a time": graphs(),
         "pieces": len(passes),
         "sent after": sum(place <= sent for _, place in passes),
         "calls": calls,
@@ -938,6 +950,14 @@ def _clip_sharded(model, optimizer, pieces, largest):
         model.set_requires_gradient_sync(number == len(pieces) - 1)
         loss = F.cross_entropy(model(x), labels) / len(pieces)
         loss.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), largest)
+    optimizer.step()
+    return norm.full_tensor().item()
+
+
+def _one_backward(model, optimizer, pieces, largest):
+    optimizer.zero_grad()
+    torch.stack([F.cross_entropy(model(x), labels) for x, labels in pieces]).mean().backward()
     norm = nn.utils.clip_grad_norm_(model.parameters(), largest)
     optimizer.step()
     return norm.full_tensor().item()
@@ -1021,6 +1041,11 @@ exercise(
                 You join the pieces into one batch. They come one by one because the activations of all don't fit.
                 look: a forward and a backward pass for each piece
                 when: yours["The largest batch on rank 0"] > expected["The largest batch on rank 0"]
+            _one_backward
+                One backward pass for all pieces needs the activations of all of them at the same time, and those don't
+                fit.
+                look: a forward and a backward pass for each piece
+                when: yours["The pieces whose activations are there at a time on rank 0"] > 1
             _clip_but((_CLIP, _LOCAL), ("norm.full_tensor()", "norm"))
                 The ranks have different norms, {yours[The norm on rank 0]:.3g} and {yours[The norm on rank 1]:.3g}, so
                 each scales its shards by another factor. The norm is that of all shards together.
@@ -1335,10 +1360,12 @@ def _born_on_rank(answer: Any, width: int, depth: int) -> dict:
     checkpoint = {name: tensor.detach().clone() for name, tensor in whole.state_dict().items()}
     size = sum(tensor.nbytes for tensor in checkpoint.values())
     read_rows: list[tuple[str, int]] = []
+    rows_of: dict[str, set[int]] = defaultdict(set)
 
     def read(name: str, first: int, last: int) -> Tensor:
         rows = checkpoint[name][first:last].clone()
         read_rows.append((name, len(rows)))
+        rows_of[name] |= {*range(len(checkpoint[name]))[first:last]}
         return rows
 
     mesh = init_device_mesh("cpu", (world,))
@@ -1367,6 +1394,9 @@ def _born_on_rank(answer: Any, width: int, depth: int) -> dict:
     seen |= {
         "The tensors of which more is read than this rank keeps": sorted({*much}),
         "The weights that are not those of the checkpoint": wrong,
+        "The tensors of which foreign rows are read": sorted(
+            name for name, rows in rows_of.items() if not wrong and len(rows) > share.get(name, len(checkpoint[name]))
+        ),
         "first rows": bool(wrong) and all(torch.equal(full[n][: half[n]], checkpoint[n][: half[n]]) for n in wrong),
         "The buffers that are not those of the checkpoint": [
             name for name, buffer in buffers.items() if not torch.equal(buffer, checkpoint[name])
@@ -1462,6 +1492,13 @@ exercise(
                 look: ask `read` for the rows of this rank only
                 when: _somewhere("The tensors of which more is read than this rank keeps")(yours) and max(yours["most"])
                     < yours["whole"][0]
+            p.to_local().copy_(read(name, first, last)) → [p.to_local()[i - first].copy_(row[0]) for i in range(len(p))
+                    for row in [read(name, i, i + 1)] if first <= i < last]
+                A rank reads rows that it does not keep, of {yours[The tensors of which foreign rows are read on rank
+                0]}: then all ranks together read the checkpoint several times.
+                look: ask `read` for the rows of this rank only
+                when: _somewhere("The tensors of which foreign rows are read")(yours) and not
+                    _somewhere("The tensors of which more is read than this rank keeps")(yours)
             with torch.device("meta"):\n        model = build() → model = build() && model.to_empty(device="cpu") → pass
             with torch.device("meta"):\n        model = build() → model = build().to("meta")
             _born_but((_EMPTY, ""), (_EACH_BLOCK, _EMPTY + _EACH_BLOCK))
