@@ -66,6 +66,7 @@ FULL = "What your function does on a full disk"
 AFTER_FULL = "The file after a full disk"
 LITTER = "The files in the folder after a full disk"
 LITTER_TOO = "The files in the folder after a state that cannot be saved"
+LITTER_LAST = "The files in the folder after a rename that fails"
 TWO = "The file of two processes that write at once"
 TWO_RAISED = "What the two processes raise"
 TWO_LITTER = "The files in the folder of the two"
@@ -85,6 +86,7 @@ WHOLE_WRITES = {
     AFTER_FULL: "the old state",
     LITTER: [FILE],
     LITTER_TOO: [FILE],
+    LITTER_LAST: [FILE],
     TWO: "a whole one",
     TWO_RAISED: "nothing",
     TWO_LITTER: [FILE],
@@ -281,6 +283,13 @@ def _write_in_a_process(answer: Callable, older: dict, newer: dict) -> dict[str,
     _in_a_fork(lambda: answer({**newer, "loss": lambda: 0}, path))
     seen[LITTER_TOO] = files(path)
 
+    def refuse(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    path = place("not to be renamed")
+    _in_a_fork(lambda: [_before_renames(refuse), answer(newer, path), None][2])
+    seen[LITTER_LAST] = files(path)
+
     path = place("two")
     reports = _two_at_once(answer, [newer, {**newer, "epoch": 0}], path)
     failed = [report for report in reports if "returned" not in report]
@@ -343,10 +352,10 @@ def _write_from_memory(state, path):
             file.write(memory.getbuffer())
             file.flush()
             os.fsync(file.fileno())
+        os.rename(temporary, path)
     except BaseException:
         os.remove(temporary)
         raise
-    os.rename(temporary, path)
     folder = os.open(path.parent, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)
@@ -358,10 +367,10 @@ def _write_by_name(state, path):
         torch.save(state, temporary)
         with open(temporary, "rb+") as file:
             os.fsync(file)
+        temporary.replace(path)
     except Exception:
         temporary.unlink(missing_ok=True)
         raise
-    temporary.replace(path)
 
 
 def _write_in_place(state, path):
@@ -450,6 +459,11 @@ exercise(
                 there: {yours[{LITTER_TOO}]}.
                 look: clean up after every error: `finally:`, or `except BaseException:` with `raise`
                 when: _is_not(LITTER_TOO, [FILE])
+            changed(_write_by_name, ("        temporary.replace(path)\n", ""),
+                    ("        raise", "        raise\n    temporary.replace(path)"))
+                If the rename fails, the finished temporary file stays in the folder: {yours[{LITTER_LAST}]}.
+                look: `os.replace` belongs into the `try:`, too
+                when: _is_not(LITTER_LAST, [FILE])
             f"{path.name}.{uuid.uuid4()}.part" → path.name + ".part"
             f"{path.name}.{uuid.uuid4()}.part" → path.name + ".part"
                     && os.replace(temporary, path) → temporary.exists() and os.replace(temporary, path)
@@ -1070,6 +1084,7 @@ def _load_theirs(answer: Any, prefix: str, classes: int, half: bool, place: str,
         saved[f"{prefix}extra.weight"] = torch.ones(2)
         del saved[f"{prefix}embed.bias"]
         saved[f"{prefix}submodule.weight"] = saved[f"{prefix}submodule.weight"].T.contiguous()  # as many numbers
+        saved[f"{prefix}norm.bias"] = torch.ones(1)  # one number, which `copy_` would spread
     with tempfile.TemporaryDirectory(prefix="torchcourse-") as folder:
         if attack:
             saved["embed.bias"] = _Attack(f"{folder}/owned")
@@ -1111,6 +1126,18 @@ def _their_files(new: Inputs) -> list[tuple]:
         ("module.", 3, True, "cuda:63", False, seed + 40),
         ("", 3, False, "cpu", True, seed + 50),
     ]
+
+
+def _load_by_copying(path, model):
+    own, loaded, unexpected = model.state_dict(), set(), []
+    for name, tensor in torch.load(path, map_location="cpu").items():
+        name = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
+        try:
+            own[name].copy_(tensor)
+            loaded.add(name)
+        except (KeyError, RuntimeError):
+            unexpected.append(name)
+    return [name for name in own if name not in loaded], unexpected
 
 
 def _load_any(path, model):
@@ -1279,6 +1306,12 @@ exercise(
                 places. The missing names are {expected[The missing names]}; yours are {yours[The missing names]}.
                 look: compare `shape`, not `numel()`
                 when: "submodule.weight" in {*expected[FILE_NAMES[0]]} - {*yours[FILE_NAMES[0]]} and not
+                    torch.allclose(yours["The weights"], expected["The weights"], rtol=1e-4)
+            _load_by_copying
+                A tensor of shape (1,) does not fit one of shape (4,): `copy_` spreads its one number over all places.
+                The missing names are {expected[The missing names]}; yours are {yours[The missing names]}.
+                look: compare `shape` before you copy
+                when: "norm.bias" in {*expected[FILE_NAMES[0]]} - {*yours[FILE_NAMES[0]]} and not
                     torch.allclose(yours["The weights"], expected["The weights"], rtol=1e-4)
             model.state_dict() → dict(model.named_parameters())
                 Buffers belong to the state of a model, too: the running statistics of a batch norm should be loaded.
@@ -1731,9 +1764,16 @@ def _save_on_rank(answer: tuple, tensors: list[tuple[Tensor, Tensor]], dies: boo
 def _load_on_rank(answer: tuple, tensors: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
     state = _sharded(*(torch.zeros_like(each) for each in tensors[0]))
     mine = dict(state)
-    found = _gentle(answer[1], Path.cwd() / "checkpoints", state)
+    save, load = answer
+    found = _gentle(load, Path.cwd() / "checkpoints", state)
     given, now = ([each["weight"].full_tensor(), each["bias"]] for each in (mine, state))
-    return {"step": found if type(found) is int else show(found), "given": given, "now": now}
+    seen = {"step": found if type(found) is int else show(found), "given": given, "now": now}
+    if dist.get_world_size() == 1:  # a run of its own, at its start
+        folder = Path.cwd() / "begun"
+        folder.mkdir()
+        _gentle(save, folder, 0, _sharded(*tensors[0]))
+        seen["first"] = show(_gentle(load, folder, _sharded(*tensors[1])))
+    return seen
 
 
 def _save_and_reshard(answer: Any, tensors: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
@@ -1755,7 +1795,7 @@ def _save_and_reshard(answer: Any, tensors: list[tuple[Tensor, Tensor]]) -> dict
         first = run(_save_on_rank, 2, False)
         if lost := judged(first):
             return {**lost, "when": "saving"}
-        seen: dict[str, Any] = {"found": first[0].value["found"], "wrote": [len(rank.wrote) for rank in first]}
+        seen: dict[str, Any] = {**first[0].value, "wrote": [len(rank.wrote) for rank in first]}
         run(_save_on_rank, 2, True)
         for world_size in (1, 3):
             loaded = run(_load_on_rank, world_size)
@@ -1782,7 +1822,8 @@ def _resharded(ask: Callable, tensors: list[tuple[Tensor, Tensor]]) -> dict[str,
     seen["given"] = {of_step(one["given"]) for one in loaded}
     seen["now"] = {of_step(one["now"]) for one in loaded}
     right = len(loaded) == 4 and seen["given"] == {STEPS[1]} and seen["steps"] == {STEPS[1]}
-    right = right and seen.get("found") == "None" and all(seen["wrote"])
+    seen["first"] = next((one["first"] for one in loaded if "first" in one), None)
+    right = right and (seen.get("found"), seen["first"]) == ("None", "0") and all(seen["wrote"])
     return {"The state after loading": "the newest whole one" if right else "another one", **seen}
 
 
@@ -1970,6 +2011,11 @@ exercise(
                 `load_sharded` returns {yours[returned]}; the loaded step is 100, an int.
                 look: its `return`
                 when: yours["steps"] != {STEPS[1]}
+            return int(newest.name.split("-")[1]) → return int(newest.name.split("-")[1]) or None
+                After saving step 0, `load_sharded` returns {yours[first]}: 0 is a step like any other, and only None
+                says that there is no checkpoint.
+                look: `is None` where you ask whether there is a step
+                when: yours["first"] != "0"
         """,
         also_right=[
             (_save_with_mark, _load_by_mark),
