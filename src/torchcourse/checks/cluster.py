@@ -469,6 +469,8 @@ def _places(new: Inputs) -> list[tuple]:
         _environment(f"big{new.size(1, 9)},a100-[{new.size(1, 4):03},{new.size(5, 9):03}]", [many, few, few], 1, 0),
         # The last local rank of an uneven job's first node.
         _environment(f"x[{new.size(1, 9)},{new.size(11, 40)}]", [many, few], 0, many - 1),
+        # More nodes of a kind than one digit can count.
+        _environment(f"c[001-{new.size(11, 19):03}]", [few] * 11, 10, 1),
         # One node, one task.
         _environment(f"login{new.size(1, 9)}", [1], 0, 0),
     ]
@@ -555,6 +557,9 @@ exercise(
                     → "world_size": len(tasks) || "world_size": tasks[node] || "world_size": tasks[0] * len(tasks)
                     || "world_size": tasks[0]
                 The size of your world is the number of nodes or of one node's tasks; count the tasks of all nodes.
+            int(times or 1) → int(times[:1] or 1) || int(times[-1:] or 1)
+                You read one digit of a number in SLURM_TASKS_PER_NODE="{env[SLURM_TASKS_PER_NODE]}".
+                look: `(x11)` are eleven nodes
             int(times or 1) → 1
             int(times or 1) → 1 && tasks[:node] → tasks[:1] * node
                 You read the numbers in SLURM_TASKS_PER_NODE="{env[SLURM_TASKS_PER_NODE]}" without the "(x…)" behind
@@ -1292,6 +1297,7 @@ def _by_shell(source, folder):
 
 TASKS = 3  # on the first node, so that no remainder of SLURM_PROCID is 0 once on each node
 WAIT = 0.4  # seconds that the network disk takes to open a file, and the node's to rename one
+LATE = 3.0  # seconds that the last task of a node waits for the copy before it begins at all
 PATIENCE = 6  # seconds after which a task counts as waiting forever
 NAP = 1.0  # seconds that a task sleeps at most; where one does, the disks take longer, so that sleeping is not enough
 
@@ -1365,6 +1371,9 @@ def _on_task(answer: Callable, source: str, nodes: list[str], length: int) -> di
     def ring(*_: Any) -> None:
         raise _StillWaiting
 
+    comes_late = time.monotonic() + (LATE if local == TASKS - 1 else 0)
+    while time.monotonic() < comes_late and not os.path.isfile(target):
+        sleep(0.02)
     sys.addaudithook(watch)
     signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE, 0.5)
@@ -1618,6 +1627,8 @@ def _histories(new: Inputs) -> list[tuple]:
                 ]
             ),
         ),
+        # Nothing to round: 4 cores, 6 GiB, 100 minutes.
+        (_table([run(7, "COMPLETED", 80, 4, 5, "M", 8)]),),
         # Short: minutes and seconds, less than a GiB, hardly a core.
         (_table([run(8, "COMPLETED", 9.5, 0.4, 0.52, "M", 8)]),),
     ]
@@ -1697,6 +1708,13 @@ exercise(
             "cores": math.ceil(busiest) → "cores": 1 + round(busiest)
                 To round and to add one is too much above a half.
                 look: `math.ceil`
+            math.ceil(busiest) → int(busiest) + 1 || math.floor(busiest + 1)
+            math.ceil(1.2 * max(peaks)) → int(1.2 * max(peaks)) + 1
+            math.ceil(1.25 * longest / 60) → int(1.25 * longest / 60) + 1
+            math.ceil(busiest) → int(busiest) + 1 && math.ceil(1.2 * max(peaks)) → int(1.2 * max(peaks)) + 1
+                    && math.ceil(1.25 * longest / 60) → int(1.25 * longest / 60) + 1
+                A whole number is rounded up already. Yours gets one more: 4 cores in use become 5.
+                look: `math.ceil`, and not `int(…) + 1`
             1.2 * max(peaks) → 1.2 * sum(peaks) / len(peaks) || 1.2 * 2 * sum(peaks) / len(peaks)
             longest = max( → longest = 1 / len(jobs) * sum(
             busiest = max( → busiest = 1 / len(jobs) * sum(
