@@ -45,6 +45,7 @@ def kernels() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
+MEASURES = "from time import perf_counter"  # a lecture with it has the processor to itself
 # What `record(test_accuracy=0.97)` displays, without the import of torch.
 RECORD = f"display({{'{run.RECORD}': {{'numbers': {{'test_accuracy': 0.97}}}}, 'text/plain': 'recorded'}}, raw=True)"
 
@@ -344,9 +345,11 @@ def small_course(tmp_path, monkeypatch):
     chapters = [("01", "works", "It works"), ("02", "breaks", "It breaks")]
     text = MANIFEST + "".join(CHAPTER.format(number=n, slug=s, title=t) for n, s, t in chapters)
     (tmp_path / "course.toml").write_text(text)
-    notebook(tmp_path / "notebooks" / "01_works.ipynb", RECORD, "print('<b>bold</b>')")
+    notebook(tmp_path / "notebooks" / "01_works.ipynb", f"{RECORD}\n{MEASURES}", "print('<b>bold</b>')")
     notebook(tmp_path / "solutions" / "01_works.ipynb", "1 + 1")
-    notebook(tmp_path / "notebooks" / "02_breaks.ipynb", "1", "raise ValueError('<script>nothing</script> fits')", "3")
+    notebook(
+        tmp_path / "notebooks" / "02_breaks.ipynb", MEASURES, "raise ValueError('<script>nothing</script> fits')", "3"
+    )
     notebook(tmp_path / "solutions" / "02_breaks.ipynb", "1 + 1")
     monkeypatch.setattr(run, "best_device", lambda: ("cpu", "cpu (2 threads)"))
     return tmp_path
@@ -422,15 +425,20 @@ def test_a_log_says_at_once_what_starts_and_what_has_ended(small_course, monkeyp
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_solutions_take_what_lectures_leave_of_a_processor(small_course, monkeypatch, device):
-    """Lectures come one after the other, and wait for nobody. On a GPU, solutions wait for them."""
+def test_lectures_that_measure_leave_the_rest_of_a_processor_to_others(small_course, monkeypatch, device):
+    """They come one after the other, and wait for nobody. On a GPU, the others wait for them."""
+    with (small_course / "course.toml").open("a") as manifest:
+        manifest.write(CHAPTER.format(number="03", slug="counts", title="It measures no time"))
+    notebook(small_course / "notebooks" / "03_counts.ipynb", "1 + 1")
+    notebook(small_course / "solutions" / "03_counts.ipynb", MEASURES)  # seconds of a solution mean nothing
     running, together, gentle = set(), set(), {}
 
     def perform(chapter, kind, *_, gently=False, **__):
         name = f"{chapter.number} {kind}"
         running.add(name)
-        gentle[kind] = gently
-        for _ in range(100 if kind == "lecture" and device == "cpu" else 1):  # until the others have begun, too
+        gentle[name] = gently
+        alone = name in ("01 lecture", "02 lecture")
+        for _ in range(100 if alone and device == "cpu" else 1):  # until the others have begun, too
             together.update(frozenset({name, other}) for other in running - {name})
             time.sleep(0.02)
         running.remove(name)
@@ -439,9 +447,10 @@ def test_solutions_take_what_lectures_leave_of_a_processor(small_course, monkeyp
     monkeypatch.setattr(run, "perform", perform)
     monkeypatch.setattr(run, "best_device", lambda: (device, "a device"))
     run.run_course(course.chapters(small_course), ["lecture", "solution"], small_course / "build", small_course)
-    kinds = {frozenset(name.split()[1] for name in pair) for pair in together}
-    assert (frozenset({"lecture", "solution"}) in kinds) == (device == "cpu")
-    assert frozenset({"lecture"}) not in kinds and gentle == {"lecture": False, "solution": True}
+    measuring = {"01 lecture", "02 lecture"} | ({"03 lecture"} if device == "cuda" else set())
+    assert any(pair & measuring for pair in together) == (device == "cpu")
+    assert not any(pair <= measuring for pair in together)
+    assert {name for name, gently in gentle.items() if not gently} == measuring and len(gentle) == 6
 
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere priorities have names")

@@ -34,6 +34,7 @@ LARGEST = 500_000  # bytes of an executed notebook: GitHub shows it, a diff of i
 FAILS_AT = 3  # times the budget. Between one and three times: passes, and the report says "over budget"
 KILLED_AT = 5  # times the budget: the notebook hangs, or may as well
 KILLED_AFTER = 600  # seconds, where there is no budget
+MEASURES = re.compile(r"\b(timing|perf_counter)\b")  # in the code of a notebook whose seconds mean something
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -306,22 +307,23 @@ def perform(
 def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root: Path = course.ROOT) -> list[Result]:
     """Execute the notebooks and write the report.
 
-    Lectures measure, so they come one after the other. On a processor, solutions take what a lecture leaves of it: a
-    lecture of ours keeps one of two cores busy most of the time. A GPU cannot tell what may wait; there, solutions do.
+    Lectures that measure time come one after the other. On a processor, everything else takes what they leave of it:
+    a lecture of ours keeps one of two cores busy most of the time. A GPU cannot tell what may wait; there, all
+    lectures come one after the other, and solutions follow.
 
     Each notebook gets a line when it has ended. In a terminal there is a progress bar below these lines; in a log,
     which may be read while it grows, a line also says that a notebook has started.
     """
     device, description = best_device()
     jobs = [(chapter, kind) for chapter in chapters for kind in kinds if kind in chapter.kinds]
-    cells = [_count_code_cells(root / course.KINDS[kind] / f"{chapter.name}.ipynb") for chapter, kind in jobs]
+    code = [_code_cells(root / course.KINDS[kind] / f"{chapter.name}.ipynb") for chapter, kind in jobs]
     print(f"{len(jobs)} notebooks on {description}", flush=True)
     results: dict[int, Result] = {}
     started = itertools.count(1)
     interrupted = threading.Event()
     layout = "{desc:<30} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} cells, {elapsed}"
     look = {"bar_format": layout, "leave": False, "mininterval": 0.2, "dynamic_ncols": True}
-    with tqdm(total=sum(cells), disable=None, **look) as bar:  # None: a bar in a terminal, nothing in a log
+    with tqdm(total=sum(map(len, code)), disable=None, **look) as bar:  # None: a bar in a terminal, nothing in a log
 
         def say(line: str) -> None:
             bar.write(line)  # above the bar, where there is one
@@ -329,7 +331,7 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
 
         def run(job: int, **how: bool) -> None:
             chapter, kind = jobs[job]
-            left = cells[job]
+            left = len(code[job])
 
             def on_cell() -> None:
                 nonlocal left
@@ -345,15 +347,16 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
             bar.update(left)  # cells after an error are not executed
 
         lectures = [job for job, (_, kind) in enumerate(jobs) if kind == "lecture"]
-        others = [job for job in range(len(jobs)) if job not in lectures]
+        alone = [job for job in lectures if device != "cpu" or any(map(MEASURES.search, code[job]))]
+        others = [job for job in range(len(jobs)) if job not in alone]
         others.sort(key=lambda job: _longest(*jobs[job]))
         # The longest first: none of them is left for the end. One iterator for both lanes: no job is taken twice.
         waiting = reversed(others)
         measured = threading.Event()
 
-        def run_lectures() -> None:
+        def run_alone() -> None:
             try:
-                for job in lectures:
+                for job in alone:
                     if not interrupted.is_set():
                         run(job)
             finally:
@@ -371,7 +374,7 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
             run_others()
 
         with ThreadPoolExecutor(2) as pool:
-            lanes = [pool.submit(run_lectures), pool.submit(run_others_meanwhile)]
+            lanes = [pool.submit(run_alone), pool.submit(run_others_meanwhile)]
             try:
                 for lane in as_completed(lanes):
                     lane.result()
@@ -441,11 +444,11 @@ def _longest(chapter: course.Chapter, kind: str) -> float:
     return max((limit["seconds"] for limit in chapter.budget.get(kind, {}).values()), default=0.0)
 
 
-def _count_code_cells(path: Path) -> int:
+def _code_cells(path: Path) -> list[str]:
     try:
-        return sum(cell.cell_type == "code" for cell in read(path).cells)
+        return [cell.source for cell in read(path).cells if cell.cell_type == "code"]
     except NotebookError:
-        return 0
+        return []
 
 
 def main(arguments: list[str] | None = None, root: Path = course.ROOT) -> int:
