@@ -313,3 +313,11 @@ def test_scripts_of_the_practice_cluster_run(tmp_path, monkeypatch):
         "start 1 0",
         "start 1 1",
     ]
+
+
+def test_memory_without_the_number_that_it_is_shared_by_is_left_to_the_site(tmp_path):
+    profile = tmp_path / "mine.toml"
+    profile.write_text('title = "Mine"\nsources = {}\nfirst_steps = []\n[[partition]]\nname = "all"\nmib = 64_000\n')
+    assert "--mem" not in job.script(str(profile), ["train.py"])
+    profile.write_text(profile.read_text() + "cores = 16\n")
+    assert "#SBATCH --mem=8000M" in job.script(str(profile), ["train.py"], cores=2)

@@ -246,10 +246,8 @@ def _share(place: dict[str, Any], processes: int, gpus: int) -> int:
 
 def _memory(place: dict[str, Any], cores: int, gpus: int) -> str | None:
     """The memory of a node that belongs to these GPUs or cores, None where the site's default has to do."""
-    if not place.get("mib"):
-        return None
-    part, whole = (gpus, place["gpus"]) if gpus else (cores, place["cores"])
-    return f"{place['mib'] * part // whole}M"
+    part, whole = (gpus, place.get("gpus")) if gpus else (cores, place.get("cores"))
+    return f"{place['mib'] * part // whole}M" if place.get("mib") and whole else None
 
 
 def _refuse_too_much(
