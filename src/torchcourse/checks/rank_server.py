@@ -55,6 +55,7 @@ def serve(fd: int) -> None:
     """Answer requests that come over the line `fd` until it is cut."""
     line, parent = connection.Connection(fd), os.getppid()
     os.set_inheritable(fd, False)
+    dist.is_backend_available("cpu:gloo")  # looks for gloo in all installed packages: here once, not in each rank
     idle = 0.0
     while idle < IDLE_LIMIT and os.getppid() == parent:
         if not line.poll(2.0):
