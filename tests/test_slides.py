@@ -113,6 +113,15 @@ def test_every_figure_is_on_a_slide():
 
 
 @pytest.mark.parametrize("name", DECKS)
+def test_notes_fit_on_the_pages_of_the_handout(name, packages, chromium):
+    """Sheets have the size of a page, and nothing else on them can be too long."""
+    [deck] = slides.find_decks([name])
+    with slides_pdf.sheets(deck, packages, chromium) as tab:
+        slides_pdf.lay_out(tab, deck, "handout")
+        assert tab.locator(".sheet").count() == len(deck.slides)
+
+
+@pytest.mark.parametrize("name", DECKS[:: len(DECKS) // 2])
 def test_both_pdfs_have_a_page_for_each_slide(name, pages, packages, chromium):
     [deck] = slides.find_decks([name])
     renderer = slides.Renderer(deck)

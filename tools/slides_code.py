@@ -3,18 +3,23 @@
 import ast
 import contextlib
 import io
-import json
 import linecache
+import multiprocessing
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import warnings
+from multiprocessing.connection import Connection
+
+import torch
 
 from tools.course import ROOT
 
 LIMIT = 180  # seconds for all blocks of a deck
+# A deck's process is forked from one that has imported PyTorch, and what every optimizer imports: five seconds less.
+PROCESSES = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+PROCESSES.set_forkserver_preload(["torch", "torch._dynamo"])
 
 
 def matches(shown: str, printed: str) -> bool:
@@ -53,28 +58,25 @@ def problems(deck) -> list[str]:
     blocks = deck.code
     if not blocks:
         return []
-    given = json.dumps([[block.source, f"<slide {block.slide}>"] for block in blocks])
-    # One thread: the code of a slide is small, and several test processes share the cores.
-    environment = {"OMP_NUM_THREADS": "1"} | os.environ
-    environment |= {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    with tempfile.TemporaryDirectory() as work:  # whatever a block writes goes away with the folder
+    given = [(block.source, f"<slide {block.slide}>") for block in blocks]
+    ours, theirs = PROCESSES.Pipe(duplex=False)
+    # Whatever a block writes goes away with the folder.
+    with tempfile.TemporaryDirectory() as work, tempfile.NamedTemporaryFile("w+") as said, ours:
+        child = PROCESSES.Process(target=run_blocks, args=(given, work, said.name, theirs))
+        child.start()
+        theirs.close()
         try:
-            child = subprocess.run(
-                [sys.executable, "-m", "tools.slides_code"],
-                input=given,
-                cwd=work,
-                env=environment,
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-                timeout=LIMIT,
-            )
-        except subprocess.TimeoutExpired:
-            return [f"{where}s: the code took longer than {LIMIT} seconds."]
-    if child.returncode:
-        return [f"{where}s: Python stopped with status {child.returncode}: {child.stderr.strip()[-500:]}"]
+            if not ours.poll(LIMIT):
+                return [f"{where}s: the code took longer than {LIMIT} seconds."]
+            results = ours.recv()
+        except EOFError:
+            child.join()
+            return [f"{where}s: Python stopped with status {child.exitcode}: {said.read().strip()[-500:]}"]
+        finally:
+            child.kill()
+            child.join()
     found = []
-    for block, (printed, raised, warned) in zip(blocks, json.loads(child.stdout.splitlines()[-1]), strict=True):
+    for block, (printed, raised, warned) in zip(blocks, results, strict=True):
         first = block.source.strip().splitlines()[0]
         here = f"{where} {block.slide}, block `{first}`"
         if raised != block.raises:
@@ -86,17 +88,19 @@ def problems(deck) -> list[str]:
     return found
 
 
-def child() -> None:
-    """The process that `problems` starts: blocks as JSON on standard input, results as the last line that it prints."""
+def run_blocks(given: list[tuple[str, str]], work: str, said: str, results: Connection) -> None:
+    """The process that `problems` starts: runs blocks in a folder. What is below Python's own prints goes to a file."""
+    log = os.open(said, os.O_WRONLY)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.chdir(work)
+    os.environ |= {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    torch.set_num_threads(1)  # the code of a slide is small, and several test processes share the cores
     namespace: dict = {"__name__": "__main__"}
-    results = []
-    for source, name in json.load(sys.stdin):
+    found = []
+    for source, name in given:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
             printed, raised = run_block(source, name, namespace)
-        results.append([printed, raised, "; ".join(str(warning.message) for warning in caught)])
-    print("\n" + json.dumps(results))
-
-
-if __name__ == "__main__":
-    child()
+        found.append([printed, raised, "; ".join(str(warning.message) for warning in caught)])
+    results.send(found)

@@ -13,7 +13,8 @@ import html
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pypdf import PdfWriter
@@ -31,11 +32,11 @@ SIZES = {"slides": {"width": "1280px", "height": "720px"}, "handout": {"width": 
 def build_sheets(deck: Deck, packages: Path) -> str:
     """The page that is printed, once as slides and once as handout."""
     renderer = Renderer(deck)
-    sheets = "\n".join(sheet(renderer, deck, number) for number in range(1, len(deck.slides) + 1))
+    printed = "\n".join(sheet(renderer, deck, number) for number in range(1, len(deck.slides) + 1))
     values = {
         "title": html.escape(f"{deck.number} {deck.title}"),
         "styles": slides.styles(packages, renderer.has_math, THEME / "theme.css", THEME / "sheets.css"),
-        "sheets": sheets,
+        "sheets": printed,
         "scripts": slides.script(*slides.math_scripts(packages, renderer.has_math)),
     }
     return slides.fill("print.html", values)
@@ -55,9 +56,9 @@ def sheet(renderer: Renderer, deck: Deck, number: int) -> str:
     )
 
 
-def print_deck(deck: Deck, packages: Path, chromium, out: Path) -> list[Path]:
-    """Write both PDFs of a deck; returns their paths. Raises SlidesError where notes do not fit on their page."""
-    paths = list(slides.pdfs(deck, out))
+@contextmanager
+def sheets(deck: Deck, packages: Path, chromium) -> Iterator:
+    """A tab (Playwright's Page) with the sheets of a deck, as they are printed."""
     with tempfile.TemporaryDirectory() as work:
         page = Path(work) / "sheets.html"
         page.write_text(build_sheets(deck, packages), encoding="utf-8")
@@ -66,14 +67,26 @@ def print_deck(deck: Deck, packages: Path, chromium, out: Path) -> list[Path]:
             tab.emulate_media(media="print")
             tab.goto(page.as_uri())
             tab.evaluate("async () => { await document.fonts.ready }")
-            for path, (kind, size) in zip(paths, SIZES.items(), strict=True):
-                tab.evaluate("kind => { document.body.className = `reveal ${kind}` }", kind)
-                if kind == "handout" and (long := tab.evaluate(FIT_NOTES)):
-                    raise deck.error(long[0], "its notes do not fit on a page of the handout. Shorten them.")
-                tab.pdf(path=path, **size, print_background=True, tagged=True)
-                describe(path, deck, kind)
+            yield tab
         finally:
             tab.close()
+
+
+def lay_out(tab, deck: Deck, kind: str) -> None:
+    """Make the sheets those of one kind of PDF. Raises SlidesError where notes do not fit on their page."""
+    tab.evaluate("kind => { document.body.className = `reveal ${kind}` }", kind)
+    if kind == "handout" and (long := tab.evaluate(FIT_NOTES)):
+        raise deck.error(long[0], "its notes do not fit on a page of the handout. Shorten them.")
+
+
+def print_deck(deck: Deck, packages: Path, chromium, out: Path) -> list[Path]:
+    """Write both PDFs of a deck; returns their paths. Raises SlidesError where notes do not fit on their page."""
+    paths = list(slides.pdfs(deck, out))
+    with sheets(deck, packages, chromium) as tab:
+        for path, (kind, size) in zip(paths, SIZES.items(), strict=True):
+            lay_out(tab, deck, kind)
+            tab.pdf(path=path, **size, print_background=True, tagged=True)
+            describe(path, deck, kind)
     return paths
 
 

@@ -52,7 +52,7 @@ def build(source: str) -> Path:
     torch_folder = Path(torch.__file__).parent
     include = [f"-I{torch_folder / 'include'}", f"-I{torch_folder / 'include/torch/csrc/api/include'}"]
     link = [f"-L{torch_folder / 'lib'}", "-Wl,--no-as-needed", "-ltorch_cpu"]
-    target = [f"-DTORCH_TARGET_VERSION={TARGET}", "-shared", "-fPIC", "-O1", "-w"]
+    target = [f"-DTORCH_TARGET_VERSION={TARGET}", "-shared", "-fPIC", "-O0", "-w"]
     words = [found, "-std=c++20", *target, str(path), *include, *link, "-o", str(path.with_suffix(".so"))]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, env=os.environ | {"LC_ALL": "C"})
