@@ -29,7 +29,7 @@ from traitlets.config import Config
 from tools import course
 from tools.course import ROOT
 from tools.grade.results import writable
-from torchcourse.checks.engine import find
+from torchcourse.checks.engine import load_chapter
 from torchcourse.checks.show import Result
 
 warnings.filterwarnings("ignore", category=sqlalchemy.exc.SAWarning)  # nbgrader's own affair
@@ -66,7 +66,8 @@ class Page(NbGraderPreprocessor):
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
         answers: list[NotebookNode] = []
         highlight = Highlighter(COLORING, COLORED)
-        exercises = []
+        chapter = resources["nbgrader"]["assignment"]
+        known, exercises = load_chapter(chapter), []
         for cell in nb.cells:
             if cell.id.startswith("answer-") or "-added-" in cell.id:
                 cell.html = highlight(cell.source)
@@ -74,7 +75,7 @@ class Page(NbGraderPreprocessor):
             elif cell.id.startswith("check-"):
                 exercises.append(
                     {
-                        "title": find(cell.id.removeprefix("check-")).title,
+                        "title": known[cell.id.removeprefix("check-")].title,
                         "grade": cell.metadata.nbgrader,
                         "verdict": cell.outputs[0].data["text/html"],  # our own, escaped by Result.html
                         "answers": answers,
@@ -82,7 +83,6 @@ class Page(NbGraderPreprocessor):
                     }
                 )
                 answers = []
-        chapter = resources["nbgrader"]["assignment"]
         resources["title"] = f"Lab {chapter.partition('_')[0]} · {course.select([chapter])[0].title}"
         resources["exercises"], resources["status"] = exercises, self.status
         return nb, resources

@@ -112,14 +112,17 @@ def run_apart(cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, dat
 
     cells: each with id and source, or with id, name and asks: there the answer `asks` to the exercise `name` is due
     """
-    prepare()
-    apart = multiprocessing.get_context("forkserver")
+    if threading.active_count() == 1:  # a task of a cluster: what it has imported serves its copy, too
+        apart = multiprocessing.get_context("fork")
+    else:  # a copy of a process with threads may stand still
+        prepare()
+        apart = multiprocessing.get_context("forkserver")
     ours, theirs = apart.Pipe(duplex=False)
     process = apart.Process(target=_work, args=(theirs, cells, chapter, seeds, limits, data))
     process.start()
     theirs.close()
     try:
-        heard = ours.recv_bytes(sandbox.REPORT) if ours.poll(whole_time(seeds, limits)) else b""
+        heard = ours.recv_bytes(sandbox.REPORT) if ours.poll(whole_time(chapter, seeds, limits)) else b""
     except (EOFError, OSError):
         heard = b""
     finally:
@@ -145,9 +148,10 @@ def prepare() -> None:
             tempfile.tempdir = before
 
 
-def whole_time(seeds: Seeds, limits: Limits) -> float:
+def whole_time(chapter: str, seeds: Seeds, limits: Limits) -> float:
     """Seconds after which a submission has ended, whatever it does."""
-    seeded = sum(len(own) * engine.STARVED * engine.find(name).seconds for name, own in seeds.items())
+    exercises = engine.load_chapter(chapter)  # and no other: all of them take seconds to import
+    seeded = sum(len(own) * engine.STARVED * exercises[name].seconds for name, own in seeds.items())
     return limits.clock * limits.seconds + seeded + (len(seeds) + 6) * limits.patience
 
 

@@ -10,6 +10,7 @@ Whatever this process says may be forged: the grader takes its words as text, it
 import base64
 import contextlib
 import ctypes
+import importlib.abc
 import io
 import os
 import pickle
@@ -18,7 +19,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 import confine
@@ -27,6 +30,7 @@ import psutil
 TEXT = 10_000  # characters of printed text that are kept of a cell
 PICTURES, PICTURE = 12, 400_000  # pictures that are kept of a notebook, characters of one
 PR_SET_DUMPABLE = 4
+COMPILER = "torch._dynamo"
 INTERRUPTS = 5  # that a cell may ignore, one each second
 
 
@@ -212,8 +216,6 @@ def can_be_asked(answer: Any) -> bool:
 
 def answer_questions(plain: Any, answer: Any, channel: socket.socket, at_work: threading.Event | None = None) -> None:
     """Call the grader's probes with the answer until the grader hangs up. at_work: set during each call."""
-    import torch
-
     from torchcourse.checks import switches
 
     at_work = at_work or threading.Event()
@@ -221,8 +223,7 @@ def answer_questions(plain: Any, answer: Any, channel: socket.socket, at_work: t
         os.getcwd()
     except FileNotFoundError:  # a cell has deleted the folder, and much of Python asks for it
         os.chdir("/")
-    # "force_eager": a compiled function gives the same results without a compiler's minutes.
-    with switches.neutral(), torch.compiler.set_stance("force_eager"):
+    with switches.neutral(), eager():
         while True:
             try:
                 _, question = plain.receive(channel)
@@ -233,6 +234,49 @@ def answer_questions(plain: Any, answer: Any, channel: socket.socket, at_work: t
             reply, block = reply_to(plain, probe, answer, args, options)
             at_work.clear()
             plain.send(channel, reply, block)
+
+
+@contextlib.contextmanager
+def eager() -> Iterator[None]:
+    """Let compiled functions run as they are written: the same results without a compiler's minutes.
+
+    The compiler takes two seconds to import, and most answers need none: where it isn't there yet, the first import of
+    it in this block is followed by the setting.
+    """
+    import torch
+
+    with contextlib.ExitStack() as stack:
+
+        def stand() -> None:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+
+        if COMPILER in sys.modules:
+            stand()
+        else:
+            finder = AfterImport(COMPILER, stand)
+            sys.meta_path.insert(0, finder)
+            stack.callback(sys.meta_path.remove, finder)
+        yield
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function when a module has been imported."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self.name, self.then = name, then
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != self.name:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        load = spec.loader.exec_module
+
+        def load_and_then(module: ModuleType) -> None:
+            load(module)
+            self.then()
+
+        spec.loader.exec_module = load_and_then
+        return spec
 
 
 def hung_up(channel: socket.socket) -> bool:
