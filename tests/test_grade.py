@@ -223,9 +223,20 @@ def injection():
     )
 
 
+COMPILES = """
+import functools
+right = first_tensor
+def refuse(graph, inputs):
+    raise RuntimeError("An answer is compiled, which takes minutes.")
+@functools.lru_cache(maxsize=None)
+def first_tensor(shape, value):
+    return torch.compile(right, backend=refuse)(shape, value)
+"""
+
+
 def stylish():
     """All right, in ways that are not easy to take out of a notebook; and text that no file can hold."""
-    cached = "import functools\n@functools.lru_cache(maxsize=None)\n" + RIGHT["first_tensor"]
+    cached = RIGHT["first_tensor"] + COMPILES  # the first one in its process that asks for the compiler
     module = "%%writefile my_module.py\nimport torch\n" + RIGHT["slope"]
     imported = "import threading\nlock, log = threading.Lock(), open('my_module.py')\nimport my_module\n"
     imported += "def slope(f, x):\n    with lock:\n        log.tell()\n        return my_module.slope(f, x)"
