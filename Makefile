@@ -15,8 +15,8 @@ OPTIONS ?=
 SUBMISSIONS ?=
 # `make gpu` uses the PyTorch that a machine has, and installs nothing.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
-# Of the tests: twice the cores of a small machine, since many tests wait for processes. Each takes up to 2 GB.
-WORKERS ?= 4
+# Of the tests: more than the cores of a small machine, since many tests wait for processes. Each takes up to 2 GB.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help run test build release lab slides slides-pdf hub grade cluster site bench gpu wheelhouse lock doctor lint clean
@@ -27,7 +27,7 @@ help: ## this list
 run: $(VENV)/.installed ## execute every lecture and solution, report in build/report.html (CHAPTERS="01 02" for some; OPTIONS="--slurm PROFILE" on a cluster)
 	@$(BIN)/python -m tools.run --chapters "$(CHAPTERS)" $(OPTIONS)
 
-# Four tests at once on two cores are a machine with much to do. What fails there runs once more, alone: it is red if it
+# Three tests at once on two cores are a machine with much to do. What fails there runs once more, alone: it is red if it
 # fails again. The first list of failures stays in the log, and each of them is a defect worth an issue.
 test: $(VENV)/.installed ## the whole test suite
 	@$(BIN)/python -m pytest -n $(WORKERS) tests || { [ $$? = 1 ] && echo "Once more, alone, what failed above:" && \
