@@ -575,13 +575,6 @@ def test_save_and_load_with_map_location(gpu, tmp_path):
     assert other.state[model[0].weight]["exp_avg"].device == gpu
 
 
-def test_a_file_from_the_practice_gpu_opens_where_it_is_not_switched_on(gpu, tmp_path):
-    torch.save({"x": torch.arange(3, device=gpu)}, tmp_path / "x.pt")
-    code = f"import torch; print(torch.load({str(tmp_path / 'x.pt')!r}, map_location='cpu')['x'].tolist())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
-    assert done.stdout.strip() == "[0, 1, 2]", done.stderr
-
-
 def test_deepcopy(gpu):
     model = network().to(gpu)
     twin = copy.deepcopy(model)
@@ -684,19 +677,43 @@ def test_out_of_memory(gpu):
 # ---------------------------------------- what must not change
 
 
-def test_importing_switches_nothing_on():
-    code = (
-        "import torch\n"
-        "state = lambda: (torch.accelerator.current_accelerator(), torch.Generator, torch.UntypedStorage.__new__)\n"
-        "before = state()\n"
-        "import torchcourse; from torchcourse import simgpu, timeline, trace\n"
-        "assert before == state()\n"
-        "assert not hasattr(torch, 'simgpu')\n"
-        "with simgpu.trace() as t: torch.ones(2).sum().item()\n"
-        "assert t.events == []"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
-    assert done.returncode == 0, done.stderr
+CPU_FIRST = """
+import sys, torch
+assert torch.load(sys.argv[1], map_location="cpu")["x"].tolist() == [0, 1, 2], "a file opens without the practice GPU"
+state = lambda: (torch.accelerator.current_accelerator(), torch.Generator, torch.UntypedStorage.__new__)
+before = state()
+import torchcourse; from torchcourse import simgpu, timeline, trace
+assert before == state() and not hasattr(torch, "simgpu"), "importing switches nothing on"
+with simgpu.trace() as t: torch.ones(2).sum().item()
+assert t.events == []
+"""
+TRAIN = """
+import torch
+x = torch.ones(3, requires_grad=True)
+(x * 2).sum().backward()
+from torchcourse import CourseError, simgpu
+try:
+    layer = torch.nn.Linear(3, 2).to(simgpu.enable())
+    layer(torch.ones(4, 3, device="simgpu")).sum().backward()
+    print(layer.weight.grad.tolist())
+except CourseError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [(CPU_FIRST, "[[4.0, 4.0, 4.0], [4.0, 4.0, 4.0]]"), ("", "Restart the kernel")],
+    ids=["imported before", "imported after"],
+)
+def test_a_process_that_works_on_the_cpu_before_it_is_switched_on(gpu, tmp_path, first, said):
+    """Without it, its files open, and importing it changes nothing. PyTorch counts devices at the first backward of a
+    process: importing the module in time is enough."""
+    torch.save({"x": torch.arange(3, device=gpu)}, tmp_path / "x.pt")
+    command = [sys.executable, "-c", first + TRAIN, str(tmp_path / "x.pt")]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert said in done.stdout, done.stderr
 
 
 def test_work_on_the_cpu_goes_on_as_before(gpu):
@@ -806,31 +823,3 @@ def test_mistakes_meet_the_words_of_a_real_gpu(name):
     expected = expected.format(gpu=gpu.type, GPU="CUDA" if gpu.type == "cuda" else gpu.type)
     found = words(slip, gpu)
     assert found.startswith(expected) if expected else not found, found
-
-
-TRAINING_FIRST = """
-import torch
-{early}
-x = torch.ones(3, requires_grad=True)
-(x * 2).sum().backward()
-from torchcourse import CourseError, simgpu
-try:
-    layer = torch.nn.Linear(3, 2).to(simgpu.enable())
-    layer(torch.ones(4, 3, device="simgpu")).sum().backward()
-    print(layer.weight.grad.tolist())
-except CourseError as error:
-    print(error)
-"""
-
-
-@pytest.mark.parametrize(
-    ("early", "said"),
-    [("from torchcourse import simgpu", "[[4.0, 4.0, 4.0], [4.0, 4.0, 4.0]]"), ("", "Restart the kernel")],
-    ids=["imported before", "imported after"],
-)
-def test_training_on_the_cpu_before_it_is_switched_on(early, said):
-    """PyTorch counts devices at the first backward of a process: importing the module in time is enough."""
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", TRAINING_FIRST.format(early=early)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert said in done.stdout
