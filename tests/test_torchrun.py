@@ -272,6 +272,51 @@ def test_nothing_is_left_of_a_notebook(folder):
     assert b"Interrupted" in out
 
 
+SIGNALED = """
+import os, signal, sys, tempfile
+sys.path.insert(0, sys.argv[1])
+import watcher
+
+started, ended = [], []
+watcher.end_all = lambda known: ended.append(True)
+watcher.time.sleep = lambda seconds: None
+
+class Child:
+    poll = lambda self: None
+
+def start():
+    started.append(True)
+    return Child()
+
+def trace(frame, event, argument):
+    global lines
+    if event == "line" and started:
+        lines -= 1
+        if not lines:
+            os.kill(os.getpid(), signal.SIGTERM)
+    return trace if frame.f_code is watcher.watch.__code__ else None
+
+for last in range(1, 20):
+    lines = last
+    started.clear(), ended.clear()
+    sys.settrace(trace)
+    try:
+        watcher.watch(tempfile.mkdtemp(), start)
+    except SystemExit:
+        pass
+    sys.settrace(None)
+    assert ended, f"a signal at line {last} after the start"
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there, SIGTERM ends a process at once")
+def test_a_watcher_ends_everything_whenever_a_signal_comes():
+    """Its notebook is dead, too: the pipe has ended. Whatever line it is at, a signal keeps it from nothing."""
+    command = [sys.executable, "-c", SIGNALED, os.path.dirname(warm.__file__)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_rank_is_like_a_new_process(folder, monkeypatch):
     """Forked or not, it has its own environment, folder, and random numbers, and what it leaves behind is finished."""
     cell = """

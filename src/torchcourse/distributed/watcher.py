@@ -68,9 +68,11 @@ def watch(scratch: str, start: Callable[[], Any]) -> int:
     """
     caller = os.getppid()
     adopt_orphans()
-    signals = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    for number in signals:
-        signal.signal(number, lambda *_: sys.exit(1))
+    # Signals are written down, and the loop below looks: an exception out of a handler could come in the middle of the
+    # ending itself, when the pipe has ended and a signal comes at the same time.
+    asked: list[int] = []
+    for number in (getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)):
+        signal.signal(number, lambda number, _: asked.append(number))
     said: list[bytes] = []  # what came through the pipe: a byte, or nothing at its end
     # A thread, because Windows cannot wait for a pipe and for a time at once.
     pipe = threading.Thread(target=lambda: said.append(os.read(0, 1)), daemon=True)
@@ -80,14 +82,12 @@ def watch(scratch: str, start: Callable[[], Any]) -> int:
     try:
         while child.poll() is None:
             pipe.join(0.1)
-            if not pipe.is_alive() or os.getppid() != caller:
+            if asked or not pipe.is_alive() or os.getppid() != caller:
                 return 1
             with contextlib.suppress(psutil.Error):
                 known.update(psutil.Process().children(recursive=True)) if sys.platform != "linux" else None
         return child.returncode
     finally:
-        for number in signals:  # a second request must not stop the first one halfway
-            signal.signal(number, signal.SIG_IGN)
         end_all(known)
         if b"" in said or os.getppid() != caller:
             time.sleep(0.1)
