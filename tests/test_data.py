@@ -801,7 +801,7 @@ def accuracy(net: nn.Module, train: data.ImageSet, test: data.ImageSet, epochs: 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "margin"), [("mnist", 6), ("fashion_mnist", 4), ("cifar10", 15)])
 def test_a_cnn_has_something_to_learn_that_a_linear_model_cannot(name, margin, tmp_path):
-    """A quarter of the training set and two epochs show it; measured differences are about twice the margins or more."""
+    """3,000 images show it; measured differences are about twice the margins or more."""
     train, test = data.load(name, "train", tmp_path).subset(slice(3_000)), data.load(name, "test", tmp_path)
     channels, size, _ = train.images.shape[1:]
     torch.manual_seed(0)
