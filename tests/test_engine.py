@@ -295,6 +295,15 @@ def test_dictionary_is_attempted_when_its_first_dots_are_replaced():
     assert result.outcome == "incorrect" and '"b" is still open' in result.text
 
 
+def test_of_several_functions_the_empty_one_is_named_at_once(monkeypatch):
+    """Before anything runs: what an exercise of several functions runs may take seconds."""
+    never = mock.Mock(side_effect=AssertionError("judged"))
+    monkeypatch.setitem(engine.EXERCISES, "double", replace(engine.EXERCISES["double"], judge=never))
+    assert evaluate("double", (stub, passes)).outcome == "not attempted"
+    halfway = evaluate("double", (lambda x: 2 * x, passes))
+    assert halfway.outcome == "not attempted" and halfway.message == "Your function `passes` is still empty."
+
+
 def test_stub_is_recognized_without_source():
     namespace = {}
     exec("def f(x):\n    'doc'\ndef g(x):\n    'doc'\n    return x\n", namespace)

@@ -714,9 +714,10 @@ def _train_with_states(model, train_set, epochs, batch_size, seed, folder, dtype
 
 
 def _interrupted(answer: Any, samples: tuple, starts: list, seed: int, kill_in: int) -> Seen:
-    """The probe: train whole; train, be killed, train again; and be killed in the middle of a save.
+    """The probe: train whole, with another seed, killed and again, killed in the middle of a save, and once more.
 
-    Each session has other random numbers to begin with: what is equal is so because the answer sees to it.
+    Each session has other random numbers to begin with: what is equal is so because the answer sees to it. Nothing
+    further is tried where something is wrong already.
     """
     attempted(answer)
     with tempfile.TemporaryDirectory() as home:
@@ -726,35 +727,44 @@ def _interrupted(answer: Any, samples: tuple, starts: list, seed: int, kill_in: 
         whole = outcome[0].value
         if whole["returned"] != "a model":
             return whole
-        _perform(answer, 1, home, 2, *inputs, "killed", noise=True, kill_in=kill_in)
-        file = Path(home, KILLED)
-        killed = json.loads(file.read_text()) if file.exists() else []  # an answer that never came to that step
-        outcome = _perform(answer, 1, home, 3, *inputs, "killed", noise=True)
-        resumed = outcome[0].value if outcome.ok else {"steps": [], "weights": whole["weights"]}
-        stopped = outcome.sentence()
-        _perform(answer, 1, home, 4, *inputs, "cut", noise=True, cut=2)
-        outcome = _perform(answer, 1, home, 5, *inputs, "cut", noise=True)
-        cut = outcome[0].value if outcome.ok else None
-        finished = _perform(answer, 1, home, 6, *inputs, "whole", noise=True)
+        steps = whole["steps"]
+        seen = {"returned": whole["returned"], "learned": whole["learned"], "rows": [step["rows"] for step in steps]}
+        seen["left"] = any(step.get("left") for step in steps)
+        if seen["left"] or not seen["learned"] or not _each_image_once(seen["rows"], samples[0]):
+            return seen
+
         short = samples, starts, _settings(seed + 1) | {"epochs": 1}
-        other = _perform(answer, 1, home, 7, *short, "other seed", noise=True)
+        other = _perform(answer, 1, home, 2, *short, "other seed", noise=True)
         ranks.judge(other)
         others = other[0].value.get("steps", [])[:PER_EPOCH]
-    steps, later = whole["steps"], resumed["steps"]
-    seen = {"returned": whole["returned"], "learned": whole["learned"], "rows": [step["rows"] for step in steps]}
-    seen |= {"stopped": stopped, "later": len(later), "equal": torch.equal(whole["weights"], resumed["weights"])}
-    seen |= {"repeated": _first_difference(steps, killed), "differs": "", "drifts": ""}
-    if 0 < len(later) < len(steps):
-        seen["differs"] = _first_difference(steps[-len(later) :][:1], later[:1])
-        rest = [[step["rows"] for step in part] for part in (steps[-len(later) :], later)]
-        if rest[0] != rest[1] and seen["differs"] != "weights":
-            seen["differs"] = "rows"
-        seen["drifts"] = _first_difference(steps[-len(later) :], later)
-    seen["cut"] = outcome.sentence() if cut is None else torch.equal(cut["weights"], whole["weights"])
-    seen |= {"left": any(step.get("left") for step in steps), "fresh": bool(killed)}
-    seen["more"] = finished.sentence() or len(finished[0].value.get("steps", [None]))
-    for what in ("rows", "draws"):
-        seen[f"seedless {what}"] = [step[what] for step in others] == [step[what] for step in steps[:PER_EPOCH]]
+        for what in ("rows", "draws"):
+            seen[f"seedless {what}"] = [step[what] for step in others] == [step[what] for step in steps[:PER_EPOCH]]
+        if seen["seedless rows"] or seen["seedless draws"]:
+            return seen
+
+        _perform(answer, 1, home, 3, *inputs, "killed", noise=True, kill_in=kill_in)
+        file = Path(home, KILLED)
+        killed = json.loads(file.read_text()) if file.exists() else []  # an answer that never came to that step
+        outcome = _perform(answer, 1, home, 4, *inputs, "killed", noise=True)
+        resumed = outcome[0].value if outcome.ok else {"steps": [], "weights": whole["weights"]}
+        later = resumed["steps"]
+        seen |= {"fresh": bool(killed), "stopped": outcome.sentence(), "later": len(later)}
+        seen |= {"equal": torch.equal(whole["weights"], resumed["weights"])}
+        seen |= {"repeated": _first_difference(steps, killed), "differs": "", "drifts": ""}
+        if 0 < len(later) < len(steps):
+            seen["differs"] = _first_difference(steps[-len(later) :][:1], later[:1])
+            rest = [[step["rows"] for step in part] for part in (steps[-len(later) :], later)]
+            if rest[0] != rest[1] and seen["differs"] != "weights":
+                seen["differs"] = "rows"
+            seen["drifts"] = _first_difference(steps[-len(later) :], later)
+        if seen["stopped"] or not seen["equal"] or not killed:
+            return seen
+
+        _perform(answer, 1, home, 5, *inputs, "cut", noise=True, cut=2)
+        outcome = _perform(answer, 1, home, 6, *inputs, "cut", noise=True)
+        seen["cut"] = torch.equal(outcome[0].value["weights"], whole["weights"]) if outcome.ok else outcome.sentence()
+        finished = _perform(answer, 1, home, 7, *inputs, "whole", noise=True)
+        seen["more"] = finished.sentence() or len(finished[0].value.get("steps", [None]))
     return seen
 
 

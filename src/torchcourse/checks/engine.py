@@ -285,6 +285,10 @@ def attempted(answer: Any) -> Any:
         return answer
     if answer is ... or (isinstance(answer, (tuple, list)) and any(part is ... for part in answer)):
         raise NotAttempted
+    if isinstance(answer, tuple) and all(map(callable, answer)):
+        empty = [part.__name__ for part in answer if is_stub(part)]
+        if empty:
+            raise NotAttempted("" if len(empty) == len(answer) else f"Your function `{empty[0]}` is still empty.")
     if isinstance(answer, dict):
         still_open = [key for key, value in answer.items() if value is ...]
         if still_open and len(still_open) == len(answer):

@@ -35,6 +35,7 @@ import numpy as np
 import torch
 import torch._dynamo  # every optimizer and every DistributedDataParallel imports it: better here once than in each rank
 import torch.distributed as dist
+import torch.distributed.checkpoint  # likewise: the answers of chapter 09 import it, in up to eight ranks for a check
 import torch.nn.parallel
 import torch.utils.data
 
@@ -55,7 +56,9 @@ def serve(fd: int) -> None:
     """Answer requests that come over the line `fd` until it is cut."""
     line, parent = connection.Connection(fd), os.getppid()
     os.set_inheritable(fd, False)
-    dist.is_backend_available("cpu:gloo")  # looks for gloo in all installed packages: here once, not in each rank
+    # What each rank would do anew: look for gloo in all installed packages, and read the source lines of its own stack.
+    dist.is_backend_available("cpu:gloo")
+    torch.manual_seed(0)
     idle = 0.0
     while idle < IDLE_LIMIT and os.getppid() == parent:
         if not line.poll(2.0):

@@ -910,8 +910,11 @@ exercise(
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _steps_on_rank(answer: Any, seed: int, pieces: list[list[tuple[Tensor, Tensor]]], largest: float) -> dict:
-    """The answer makes two steps of a small model in three groups; the messages are those of the first one."""
+def _steps_on_rank(answer: Any, seed: int, pieces: list[list], largest: float, far: float) -> dict:
+    """The answer makes three steps of a small model in three groups; the messages are those of the first one.
+
+    pieces: for each rank, tuples of inputs and classes; far: a norm that no gradient reaches, for the third step
+    """
     torch.manual_seed(seed)
     inputs, classes = pieces[0][0][0].shape[1], 5
     model = nn.Sequential(nn.Linear(inputs, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, classes))
@@ -919,7 +922,11 @@ def _steps_on_rank(answer: Any, seed: int, pieces: list[list[tuple[Tensor, Tenso
     for layer in (model[0], model[2], model):
         fully_shard(layer, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    before = torch.cat([p.full_tensor().flatten() for p in model.parameters()]).detach()
+
+    def weights() -> Tensor:
+        return torch.cat([p.full_tensor().flatten() for p in model.parameters()]).detach()
+
+    before = weights()
     begun = len(Ledger.current.calls)
     batches: list[tuple[int, int]] = []  # of each forward pass: the size of the batch, collectives so far
     model.register_forward_pre_hook(lambda _, x: batches.append((len(x[0]), len(Ledger.current.calls))))
@@ -930,11 +937,16 @@ def _steps_on_rank(answer: Any, seed: int, pieces: list[list[tuple[Tensor, Tenso
     passes = list(batches)
     if isinstance(norm, bool) or not isinstance(norm, float):
         return {"instead": "a DTensor" if isinstance(norm, DTensor) else show(norm)}
-    after = torch.cat([p.full_tensor().flatten() for p in model.parameters()]).detach()
+    first = weights()
+    second = answer(model, optimizer, pieces[dist.get_rank()], largest)
+    before_last = weights()
+    third = answer(model, optimizer, pieces[dist.get_rank()][:2], far)
     return {
         "The norm": norm,
-        "The norm of a second step": answer(model, optimizer, pieces[dist.get_rank()], largest),
-        "The step": after - before,
+        "The norm of a second step": second,
+        "The norm of a step that needs no clipping": third,
+        "The step": first - before,
+        "The step that needs no clipping": weights() - before_last,
         "The number of reduce-scatters": calls.count("reduce-scatter"),
         "The largest batch": max((size for size, _ in passes), default=0),
         "The pieces whose activations are there at a time": graphs(),
@@ -976,7 +988,7 @@ def _pieces(new: Inputs) -> list[tuple]:
         inputs = new.size(6, 9)
         return [[(2 * new.randn(4, inputs) + rank, new.ints(0, 5, (4,))) for _ in range(count)] for rank in range(2)]
 
-    return [(new.size(0, 999), of(new.size(3, 4)), 0.1), (new.size(0, 999), of(2), 50.0)]
+    return [(new.size(0, 999), of(new.size(3, 4)), 0.1, 50.0)]
 
 
 def _differs(name: str, by: float | None = None) -> Callable:
@@ -1010,7 +1022,6 @@ exercise(
         draw=_pieces,
         solution=_clip_sharded,
         measure=ranks.measure(_steps_on_rank),
-        by_case=True,
         any_inputs=True,
         mistakes=[
             *pairs.lost(
@@ -1085,7 +1096,8 @@ exercise(
             optimizer.zero_grad() → pass
                 The first step is right, and in the second one the gradients of the first are still there.
                 look: `optimizer.zero_grad()`, before the first piece or after the step
-                when: not _differs("The step")(yours, expected) and not _differs("The norm")(yours, expected)
+                when: not _differs("The step")(yours, expected) and _differs("The norm of a second step")(yours,
+                    expected)
             optimizer.step() → pass
                 The weights did not move: a step is missing.
                 look: `optimizer.step()`, once, after clipping
@@ -1093,11 +1105,13 @@ exercise(
             norm = nn.utils.clip_grad_norm_(model.parameters(), largest)
                     → norm = nn.utils.get_total_norm([p.grad for p in model.parameters()]); [p.grad.mul_(largest /
                     norm.full_tensor().item()) for p in model.parameters()]
-                You scale the gradients although their norm, {yours[The norm on rank 0]:.3g}, is below {largest}:
-                clipping only makes them smaller.
+                You scale the gradients although their norm, {yours[The norm of a step that needs no clipping on rank
+                0]:.3g}, is below {far}: clipping only makes them smaller.
                 look: `clip_grad_norm_`, or a factor of at most 1
-                when: expected["The norm on rank 0"] < largest and pairs.close(yours["The step on rank 0"],
-                    expected["The step on rank 0"] * largest / expected["The norm on rank 0"])
+                when: not _differs("The step")(yours, expected) and pairs.close(
+                    yours["The step that needs no clipping on rank 0"],
+                    expected["The step that needs no clipping on rank 0"]
+                    * far / expected["The norm of a step that needs no clipping on rank 0"])
             norm = nn.utils.clip_grad_norm_(model.parameters(), largest)
                     → norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])
             norm = nn.utils.clip_grad_norm_(model.parameters(), largest)\n    optimizer.step()
@@ -1331,23 +1345,21 @@ class _Net(nn.Module):
 
 
 class _Whole(_Living):
-    """The memory of whole weights alone, those of at least `least` bytes; `most` is the most that was there at a time.
+    """The memory of whole weights, of those with at least `least` bytes; `most` is the most that was there at a time.
 
     before: tensors that were there already; views of them are no memory of their own
     """
 
     def __init__(self, least: int, *before: Tensor) -> None:
-        super().__init__()
+        super().__init__(*before)
         self.least, self.most = least, 0
-        self.before = {StorageWeakRef(tensor.untyped_storage()).cdata for tensor in before}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if DTensor in types:
             return NotImplemented  # it turns into plain tensors first, and those come back here
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        large = [each for each in self.made if each[1] >= self.least and each[0].cdata not in self.before]
-        self.made = [each for each in large if not each[0].expired()]
-        self.most = max(self.most, self.bytes())
+        self.made = [each for each in self.made if not each[0].expired()]
+        self.most = max(self.most, sum({one.cdata: size for one, size in self.made if size >= self.least}.values()))
         return result
 
 
@@ -1361,8 +1373,10 @@ def _born_on_rank(answer: Any, width: int, depth: int) -> dict:
     size = sum(tensor.nbytes for tensor in checkpoint.values())
     read_rows: list[tuple[str, int]] = []
     rows_of: dict[str, set[int]] = defaultdict(set)
+    held = [0]  # bytes that were there at each call of read
 
     def read(name: str, first: int, last: int) -> Tensor:
+        held.append(memory.bytes())
         rows = checkpoint[name][first:last].clone()
         read_rows.append((name, len(rows)))
         rows_of[name] |= {*range(len(checkpoint[name]))[first:last]}
@@ -1377,7 +1391,9 @@ def _born_on_rank(answer: Any, width: int, depth: int) -> dict:
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     seen: dict[str, Any] = {
         "The whole weights are there at a time": "yes" if memory.most > 0.5 * size else "no",
+        "The shards are there twice at a time": "yes" if max(held) > 0.75 * size else "no",
         "most": memory.most,
+        "held": max(held),
         "whole": size,
         "The tensors without memory": [n for n, t in (parameters | buffers).items() if t.is_meta],
         "The weights that are not sharded": [n for n, p in parameters.items() if not isinstance(p, DTensor)],
@@ -1507,6 +1523,14 @@ exercise(
                 look: the order: `with torch.device("meta")` around `build()`, then all calls of `fully_shard`, then
                     `to_empty`, and from `read` only the rows of this rank
                 when: "yes" in pairs.on_both(yours, "The whole weights are there at a time")
+            with torch.no_grad(): → kept = []\n    with torch.no_grad():
+                    && p.to_local().copy_(read(name, first, last))
+                    → kept.append(read(name, first, last)); p.to_local().copy_(kept[-1])
+                The shards were there twice on a rank: when it read the last rows, it held {yours[held][0]:,} bytes, and
+                all tensors of the model together have {yours[whole][0]:,}. What `read` gave you before was still there,
+                beside the model.
+                look: copy each tensor's rows before you read the next ones, or let them become the shard
+                when: "yes" in pairs.on_both(yours, "The shards are there twice at a time")
             model.to_empty(device="cpu") → pass
                 Some tensors are still on `meta`, without memory, and copying into them does nothing: {yours[The tensors
                 without memory on rank 0]}.
