@@ -1,11 +1,13 @@
 """Shared by all tests: where the course lies, and what may be skipped."""
 
 import dataclasses
+import gc
 import itertools
 import os
 import random
 import re
 import signal
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -55,6 +57,17 @@ def _patience(item: pytest.Item) -> float:
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     exercise = engine.EXERCISES.get(parameters.get("name")) if item.path.name in BY_EXERCISE else None
     return exercise.seconds if exercise else 0.0
+
+
+def pytest_collection_finish() -> None:
+    """Two things that would take a tenth of the time of a worker, and that no test is about."""
+    # The garbage collector would look through all that PyTorch's modules hold again and again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    # At each compilation, PyTorch flushes the processor's cache and times its guards, for a line of a log.
+    if "torch" in sys.modules:
+        sys.modules["torch"]._C._dynamo.guards.profile_guard_manager = lambda *_: 0.0
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -423,7 +423,8 @@ mounts = [line.split() for line in text("/proc/self/mountinfo").splitlines()]
 in_proc = [os.path.join(top, name) for top, folders, files in os.walk("/proc") for name in (*folders, *files)
            if not os.path.join(top, name).split("/")[2].replace("self", "1").replace("thread-", "").isdigit()]
 me = dict(line.split(":", 1) for line in text("/proc/self/status").splitlines())
-fill = "[m.write(bytes(1 << 26)) for i in range(given // (1 << 26))]".replace("given", str(given["too much"]))
+fill = "chunk = bytes(1 << 26); [m.write(chunk) for i in range(given // (1 << 26))]"
+fill = fill.replace("given", str(given["too much"]))
 print(json.dumps({
     "user": os.getuid(), "capabilities": int(me["CapEff"], 16), "no new privileges": int(me["NoNewPrivs"]),
     "namespaces": {name: os.readlink("/proc/self/ns/" + name) for name in ("net", "pid", "ipc", "uts", "mnt")},
