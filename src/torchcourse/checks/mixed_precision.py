@@ -431,7 +431,7 @@ def _watched_loss(answer: Callable, encoder: nn.Module, head: nn.Module, images:
         "Encoder and head are called": len(calls.layers) > 1,
         "The loss has a graph": tensor and loss.requires_grad,
         "The dtype of the loss": _names([loss.dtype] if tensor else []),
-        "The loss": loss.detach().float() if tensor else math.nan,
+        "The loss": loss.detach().float() if tensor and not loss.is_complex() else math.nan,
         "in": watch.found[1] if watch.found else "",
         "line": watch.found[2] if watch.found else "",
         "gradients": [],
