@@ -1,5 +1,7 @@
 """Shared by all tests: where the course lies, and what may be skipped."""
 
+from __future__ import annotations
+
 import dataclasses
 import gc
 import itertools
@@ -11,8 +13,12 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    import psutil
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch is imported: two workers that take both cores each wait for one another.
@@ -157,6 +163,16 @@ def wait_until(condition: Callable[[], object], what: str = "it", seconds: float
     while not condition():
         assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s"
         time.sleep(0.05)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process still runs. It may end while it is asked, and is a zombie until its parent takes note."""
+    import psutil
+
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def submitted(script: str) -> str:

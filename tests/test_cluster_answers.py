@@ -1,5 +1,6 @@
 """The scripts of lab 11 on a real Slurm: what the checks call right does there what the exercises ask for."""
 
+import contextlib
 import os
 import re
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import skip_or_fail, submitted, wait_until
+from conftest import is_alive, skip_or_fail, submitted, wait_until
 
 from torchcourse.checks import engine, evaluate, pretend
 from torchcourse.cluster import practice
@@ -124,15 +125,9 @@ def test_a_script_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     seen = run(f"#!/bin/bash\nsleep 1000 & echo $! > {mark}\nwait\n", seconds=2)
     assert seen["status"] is None
     number = int(mark.read_text())
-
-    def ended() -> bool:
-        """A killed process takes a moment to end, and stays a zombie until its parent reads its exit status."""
-        try:
-            return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True
-
-    wait_until(ended, "the program that the script left behind")
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended already
+        left = psutil.Process(number)
+        wait_until(lambda: not is_alive(left), "the program that the script left behind")
 
 
 def test_each_task_gets_its_own_variables():

@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from conftest import wait_until
+from conftest import is_alive, wait_until
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from tools import compare, course, report, run
@@ -511,7 +511,7 @@ def test_a_runner_that_is_ended_leaves_nothing(small_course, number):
         finally:
             runner.kill()
     _, alive = psutil.wait_procs(family, timeout=60)
-    assert not [member for member in alive if member.status() != psutil.STATUS_ZOMBIE]
+    assert not [member for member in alive if is_alive(member)]
     left = [*(small_course / "tmp").iterdir(), *runtime.glob("*")]
     assert not [path for path in left if not path.name.startswith("torchinductor")]  # the cache of PyTorch itself
     if number != signal.SIGKILL:

@@ -19,7 +19,7 @@ import nbformat
 import psutil
 import pytest
 import torch
-from conftest import wait_until
+from conftest import is_alive, wait_until
 
 from torchcourse.distributed import magic, warm
 from torchcourse.distributed.rank import shorten
@@ -45,10 +45,6 @@ def folder(tmp_path, monkeypatch):
     left = [path.name for path in (tmp_path / "tmp").iterdir()]
     # `import torch._dynamo` makes a folder for code that nobody has compiled yet.
     assert [name for name in left if not name.startswith("torchinductor")] == [], "left in the temporary folder"
-
-
-def is_alive(process):
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def left_over(words):
