@@ -35,7 +35,6 @@ FAILS_AT = 3  # times the budget. Between one and three times: passes, and the r
 KILLED_AT = 5  # times the budget: the notebook hangs, or may as well
 KILLED_AFTER = 600  # seconds, where there is no budget
 MEASURES = re.compile(r"\b(timing|perf_counter)\b")  # in the code of a notebook whose seconds mean something
-BESIDE = 2  # notebooks at a time beside one that measures. Not one alone: some wait for a process, or for the clock
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -308,9 +307,9 @@ def perform(
 def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root: Path = course.ROOT) -> list[Result]:
     """Execute the notebooks and write the report.
 
-    Lectures that measure time come one after the other. On a processor, everything else takes what they leave of it,
-    two at a time: a lecture of ours keeps one of two cores busy most of the time. A GPU cannot tell what may wait;
-    there, all lectures come one after the other, and solutions follow.
+    Lectures that measure time come one after the other. On a processor, everything else takes what they leave of it:
+    a lecture of ours keeps one of two cores busy most of the time. A GPU cannot tell what may wait; there, all
+    lectures come one after the other, and solutions follow.
 
     Each notebook gets a line when it has ended. In a terminal there is a progress bar below these lines; in a log,
     which may be read while it grows, a line also says that a notebook has started.
@@ -351,7 +350,7 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
         alone = [job for job in lectures if device != "cpu" or any(map(MEASURES.search, code[job]))]
         others = [job for job in range(len(jobs)) if job not in alone]
         others.sort(key=lambda job: _longest(*jobs[job]))
-        # The longest first: none of them is left for the end. One iterator for all lanes: no job is taken twice.
+        # The longest first: none of them is left for the end. One iterator for both lanes: no job is taken twice.
         waiting = reversed(others)
         measured = threading.Event()
 
@@ -374,9 +373,8 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
                 measured.wait()
             run_others()
 
-        beside = BESIDE if device == "cpu" else 1
-        with ThreadPoolExecutor(1 + beside) as pool:
-            lanes = [pool.submit(run_alone), *(pool.submit(run_others_meanwhile) for _ in range(beside))]
+        with ThreadPoolExecutor(2) as pool:
+            lanes = [pool.submit(run_alone), pool.submit(run_others_meanwhile)]
             try:
                 for lane in as_completed(lanes):
                     lane.result()
