@@ -714,7 +714,8 @@ def _train_with_states(model, train_set, epochs, batch_size, seed, folder, dtype
 
 
 def _interrupted(answer: Any, samples: tuple, starts: list, seed: int, kill_in: int) -> Seen:
-    """The probe: train whole, with another seed, killed and again, killed in the middle of a save, and once more.
+    """The probe: a whole run, one with another seed, and what happens to runs that are called again: one killed in a
+    step, one killed in the middle of a save, and one that had finished.
 
     Each session has other random numbers to begin with: what is equal is so because the answer sees to it. Nothing
     further is tried where something is wrong already.

@@ -371,7 +371,7 @@ class _Server:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         environment |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
         # A fork copies the table of all pages. With Python's objects on large pages, that table is short, and a rank
-        # starts in two thirds of the time. (The setting is glibc's: elsewhere it does nothing.)
+        # starts in two thirds of the time. Only malloc gets large pages, and only glibc's; so objects come from there.
         tunables = [os.environ.get("GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1"]
         environment |= {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": ":".join(filter(None, tunables))}
         self.process = subprocess.Popen(
