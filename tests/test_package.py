@@ -62,6 +62,23 @@ def test_threads_sleep_while_they_wait(code, chosen, spins):
     assert threads == threads_of_pytorch_alone(), "as many threads as without the package"
 
 
+IMPORTING = """
+import gc
+from torchcourse import importing
+importing.load("torch")
+kept = gc.get_freeze_count()
+mine = [[] for _ in range(1000)]
+importing.load("torch")
+print(gc.isenabled(), kept > 100_000, gc.get_freeze_count() <= kept)
+"""
+
+
+def test_the_collector_leaves_alone_what_was_imported_and_nothing_of_a_user():
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True)
+    assert done.stdout.split() == ["True"] * 3, done
+    assert done.stderr == "", "silent at the end, too"
+
+
 def modules():
     return sorted(path for path in SOURCE.rglob("*.py"))
 

@@ -10,7 +10,7 @@ KINDS = {"lecture": "notebooks", "solution": "solutions"}  # kind of notebook ->
 # The layers of the package, and in each its modules in reading order. A module imports only from its own layer and
 # those below: tests/test_package.py sees to that, and the reference on the website follows the same order.
 LAYERS = {
-    "The machine": "errors device place timing trace simgpu",
+    "The machine": "errors importing device place timing trace simgpu",
     "Data, networks and figures": (
         "data augment models optim record predict plots diagrams graphs convolutions floats timeline measurements "
         "roofline tracefile compiling memory planning sharding"

@@ -36,6 +36,9 @@ def setup(chapter: str) -> None:
     Prints one line: what runs, where; and how to switch a GPU on where that takes a few clicks.
     Raises CourseError when the installed torch is too old.
     """
+    from torchcourse import importing
+
+    importing.load("torch")
     import torch
 
     # "2.11.0+cpu" and "2.11.0a0+git" both begin with the two numbers that count.

@@ -363,8 +363,10 @@ class _Server:
         self.owner = os.getpid()
         self.line, theirs = connection.Pipe()
         start = (
-            "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-            "from torchcourse.checks import rank_server; rank_server.serve(int(sys.argv[1]))"
+            "import json, os, sys; sys.path[:] = json.loads(sys.argv[2]); "
+            "from torchcourse import importing; importing.load('torch', 'torchcourse.checks.rank_server'); "
+            "from torchcourse.checks import rank_server; rank_server.serve(int(sys.argv[1])); "
+            "os._exit(0)"  # nothing to take apart: that would take a second
         )
         # Ranks compute on the CPU. A process that has once asked a GPU for something cannot be forked any more, and
         # optimizers ask (whether a graph is being captured): so the server sees none.

@@ -276,8 +276,8 @@ def _become(request: Path, streams: list[int]) -> list[str]:
 
 def main() -> NoReturn:
     """Be the warm process: wait for cells."""
-    gc.collect()
     gc.freeze()  # what is there now is shared by all forks, as long as no collection touches it
+    gc.enable()
     line = socket.socket(fileno=int(sys.argv[1]))
     used = time.monotonic()
 
@@ -365,6 +365,7 @@ def leave(code: int) -> NoReturn:
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[2])  # where `torchcourse` is
+    gc.disable()  # as torchcourse.importing does it; importing that would set how the threads of PyTorch wait
     import numpy
     import torch
     import torch._dynamo  # every optimizer and every DistributedDataParallel imports it

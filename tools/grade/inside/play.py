@@ -52,6 +52,9 @@ def play(job: dict) -> None:
     from IPython.core.interactiveshell import InteractiveShell
     from IPython.utils.capture import capture_output
 
+    from torchcourse import importing
+
+    importing.load("torch", "torchcourse.checks")
     from torchcourse import checks
     from torchcourse.checks.show import Result
 
