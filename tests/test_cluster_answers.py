@@ -14,16 +14,26 @@ from conftest import is_alive, skip_or_fail, submitted, wait_until
 from torchcourse.checks import engine, evaluate, pretend
 from torchcourse.cluster import practice
 
-PROGRAM = """
+LINE = """
+line = f"rank {rank} of {size} local {local} on {os.uname().nodename} threads {threads} {sys.argv[1:]}"
+os.write(1, (line + "\\n").encode())  # at once: several processes write to one log
+"""
+# Without torchrun, only a sum over all processes shows that they find each other.
+MEETS = f"""
 import os, sys
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(())
 dist.all_reduce(total)
-rank, local, threads = dist.get_rank(), os.environ["LOCAL_RANK"], os.environ["OMP_NUM_THREADS"]
-line = f"rank {rank} of {int(total)} local {local} on {os.uname().nodename} threads {threads} {sys.argv[1:]}"
-os.write(1, (line + "\\n").encode())  # at once: several processes write to one log
+rank, size, local, threads = dist.get_rank(), int(total), os.environ["LOCAL_RANK"], os.environ["OMP_NUM_THREADS"]
+{LINE}
 dist.destroy_process_group()
+"""
+# torchruns have met before they start a process, which then need not import PyTorch.
+STARTED = f"""
+import os, sys
+rank, size, local, threads = map(os.environ.get, ["RANK", "WORLD_SIZE", "LOCAL_RANK", "OMP_NUM_THREADS"])
+{LINE}
 """
 STOPS = """
 import os, signal, sys, time
@@ -63,8 +73,9 @@ def right_answers(exercise: str) -> list:
 @pytest.mark.slow
 @pytest.mark.parametrize("i", range(3))
 def test_the_right_job_scripts_start_a_process_for_each_gpu_of_each_node(site, home, i):
-    (home / "world.py").write_text(PROGRAM)
-    (home / "job.sh").write_text(right_answers("job_script")[i]("world.py --lr 0.1", "small", 2, 2, 1, 5))
+    script = right_answers("job_script")[i]("world.py --lr 0.1", "small", 2, 2, 1, 5)
+    (home / "world.py").write_text(STARTED if re.search(r"torchrun|torch.distributed.run", script) else MEETS)
+    (home / "job.sh").write_text(script)
     done = site.run(submitted("job.sh"), capture_output=True, text=True, timeout=300)
     (log,) = [path for path in home.iterdir() if path.suffix in (".out", ".log")]
     assert done.returncode == 0, done.stderr + log.read_text()

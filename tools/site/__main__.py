@@ -1,6 +1,7 @@
 """python -m tools.site [--out FOLDER] [--fresh] [--complete] [--external]: see tools/site/__init__.py."""
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ def build(out: Path, complete: bool = False, builder: str = "html") -> list[str]
     What Sphinx remembers for the next time lies beside `out`, in a folder of the same name with -work; so does the list
     of all links that lead outside, external-links.txt.
     """
+    gc.set_threshold(100_000, 20, 20)  # pages in memory are millions of objects: looking through them took a sixth
     work = out.with_name(f"{out.name}-work")
     gathered = sources.gather()
     for sentence in gathered.missing:
