@@ -1253,6 +1253,7 @@ def _register_by_hand(name: str) -> None:
 
 OPCHECK = "The verdict of opcheck"
 FAKE = "What the fake promises"
+DIGITS = "In float64, all digits are right"
 
 
 def _tried(answer: Callable, rows: list[tuple[Tensor, int]]) -> Found:
@@ -1307,6 +1308,12 @@ def _tried(answer: Callable, rows: list[tuple[Tensor, int]]) -> Found:
         return found | {"opcheck": [*plain, *watched]}
 
 
+def _rounded(result: Any, right: Tensor) -> bool:
+    """Whether a float64 result is right, but only to the digits of float32."""
+    alike = isinstance(result, Tensor) and (result.shape, result.dtype) == (right.shape, right.dtype)
+    return alike and torch.allclose(result, right, 1e-4, 1e-4) and not torch.allclose(result, right, 1e-9, 1e-9)
+
+
 def _operator(ask: Any, rows: list[tuple[Tensor, int]]) -> Found:
     seen = ask.observe(_tried, rows)
     if "results" not in seen:
@@ -1318,6 +1325,8 @@ def _operator(ask: Any, rows: list[tuple[Tensor, int]]) -> Found:
         found[f"{FAKE} for rows of {x.shape[1]} and a width of {width}"] = promise
     for (x, width), gradient in zip(rows, seen["gradients"], strict=True):
         found[f"The gradient for rows of {x.shape[1]} and a width of {width}"] = gradient
+    doubles = [(x, width, y) for (x, width), y in zip(rows, seen["results"], strict=True) if x.dtype == torch.float64]
+    found[DIGITS] = not any(_rounded(y, x.unfold(1, width, 1).mean(2)) for x, width, y in doubles)
     found[OPCHECK] = seen["opcheck"][0] if seen["opcheck"] else "nothing to object"
     errors = [each for each in (*seen["results"], *seen["promises"], *seen["gradients"]) if isinstance(each, str)]
     return found | {"error": errors[0] if errors else ""}
@@ -1404,6 +1413,12 @@ exercise(
                 Return a new tensor.
                 look: what you return for a width of 1
                 when: _says_any("may not alias", "must not also be an input")
+            torch.from_numpy(sliding_mean(x.numpy(), width))
+                    → torch.from_numpy(sliding_mean(x.float().numpy(), width)).to(x.dtype)
+                For a float64 x, your operator computes in float32: the result has the right dtype, and only seven
+                digits.
+                look: `float()`, `np.float32`: NumPy computes in the dtype that it gets
+                when: not yours[DIGITS]
             @moving_mean.register_fake →
                 The operator works, but it has no fake: export and compile don't know what shape comes out.
                 look: `register_fake`
@@ -1558,12 +1573,15 @@ IN_ORDER, TRANSPOSED, SLICED = (
 )
 FEW = "The result for scales that are a slice"
 NO_ROWS, NO_COLUMNS = "The result for no rows", "The result for no columns"
-NOT_INT8, BYTES, NOT_FLOAT, TOO_FEW, TOO_MANY = (
+NOT_INT8, BYTES, NOT_FLOAT, TOO_FEW, TOO_MANY, ONE = (
     f"What your operator does with {what}"
-    for what in ("float32 numbers", "uint8 numbers", "float64 scales", "one scale too few", "one scale too many")
+    for what in (
+        *("float32 numbers", "uint8 numbers", "float64 scales"),
+        *("one scale too few", "one scale too many", "one scale for all rows"),
+    )
 )
 UNPACKED = dict.fromkeys((IN_ORDER, TRANSPOSED, SLICED, FEW, NO_ROWS, NO_COLUMNS), "right")
-UNPACKED |= dict.fromkeys((NOT_INT8, BYTES, NOT_FLOAT, TOO_FEW, TOO_MANY), "raises")
+UNPACKED |= dict.fromkeys((NOT_INT8, BYTES, NOT_FLOAT, TOO_FEW, TOO_MANY, ONE), "raises")
 
 
 def _built(answer: Callable, given: list[tuple[Tensor, Tensor]]) -> Found:
@@ -1626,6 +1644,7 @@ def _packed(new: Inputs) -> list[tuple[list[tuple[Tensor, Tensor]]]]:
                 (numbers(rows, columns), scales[:rows].double()),
                 (numbers(rows, columns), scales[: rows - 1]),
                 (numbers(rows, columns), scales[: rows + 1]),
+                (numbers(rows, columns), scales[:1]),
             ],
         )
     ]
@@ -1708,6 +1727,12 @@ exercise(
                 should raise an error. There has to be exactly one for each row.
                 look: `STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`
                 when: lambda *given: _are("right", *[*UNPACKED][:6])(*given) and _are_not("raises", TOO_MANY)(*given)
+            scales.size(0) == numbers.size(0) → scales.size(0) == numbers.size(0) or scales.size(0) == 1
+                    && factor[row] → factor[scales.size(0) == 1 ? 0 : row]
+                With one scale for all rows, your operator {yours[What your operator does with one scale for all rows]};
+                it should raise an error. There has to be one for each row.
+                look: `STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`
+                when: lambda *given: _are("right", *[*UNPACKED][:6])(*given) and _are_not("raises", ONE)(*given)
             STD_TORCH_CHECK(scales.size(0) == numbers.size(0), "there must be one scale for each row");
                     → STD_TORCH_CHECK(scales.size(0) == numbers.size(0), "there must be one scale for each
                     row");\n    STD_TORCH_CHECK(numbers.numel() > 0, "empty");

@@ -1535,6 +1535,8 @@ def project_budget(answer: Any, new: Inputs) -> None:
 LONGEST = 1_000_000  # bytes of a request
 BAD = {
     "a body that is not JSON": b"images, please",
+    "bytes that are no text": b'{"images": [[[[\xff\xfe]]]]}',
+    "lists that are nested too deeply": b'{"images": ' + 100_000 * b"[",
     "a list instead of an object": b"[1, 2, 3]",
     "an object without `images`": b'{"pictures": []}',
     "an empty list of images": b'{"images": []}',

@@ -688,8 +688,9 @@ def _train_on_rank(
 ) -> dict:
     rank = dist.get_rank()
     model, samples = starts[rank], Samples(x, y)
-    optimizer, steps = _sgd(model, LR), []
+    optimizer, steps, sizes = _sgd(model, LR), [], [0]
     optimizer.register_step_post_hook(lambda *_: steps.append(1))
+    model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0]) if torch.is_grad_enabled() else 0))
     printed = Lines(steps)
     try:
         with contextlib.redirect_stdout(printed):
@@ -707,6 +708,7 @@ def _train_on_rank(
         "The epochs after which a line is printed": sorted({n // each for n in lines if n and n % each == 0}),
         "The lines within an epoch": sum(n % each > 0 for n in lines),
         "The lines of another rank than 0": len(printed.at) if rank else 0,
+        "The samples of a step": "this rank's" if max(sizes) <= batch_size // dist.get_world_size() else "all",
         "steps": len(steps),
         "alone": len({*samples.asked[: len(y)]}) == len(y),  # asked for all samples in one epoch
         "kinds": sorted({one["what"] for one in Ledger.current.calls}),
@@ -853,6 +855,7 @@ exercise(
                 The ranks end with different weights: not all gradients are averaged in every step.
                 when: _apart
             sampler=sampler → shuffle=True
+            // dist.get_world_size() → && DistributedSampler(train_set → DistributedSampler(train_set, 1, 0
                 Every rank went through all samples in each epoch, so each does all the work.
                 look: `DataLoader(…, sampler=DistributedSampler(…))`
                 when: all(yours["alone"])
@@ -1045,7 +1048,7 @@ def _save_on_rank(answer: tuple, shards: list[list[Batch]], epoch: int, starts: 
         "The ranks that write a file": sorted({rank} if targets else ()),
         "The old file": how,
         "The new file": "there when `save_from_main` returns" if waited or how == "not replaced" else "not there yet",
-        "Where the temporary file lies": sorted({str(t.parent) for t in targets} - {str(path.parent)}),
+        "Where the temporary file lies": sorted(str(t.parent) for t in targets if path.parent not in t.parents),
         "Files": files,
         "The weight vector after saving": "as they were" if weights(model).equal(before) else "changed",
     }

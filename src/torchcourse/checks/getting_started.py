@@ -13,7 +13,7 @@ def _shapes_and_values(new: Inputs) -> list[tuple]:
     # The integer makes the dtype a question; the digits after the point show what rounds; two signs show `abs`.
     up, down = (round(new.size(2, 8) + 0.1 + 0.8 * new.rand(1).item(), 5) for _ in range(2))
     integer = (tuple(new.sizes(2, 3, 7)), -new.size(2, 9))  # never (2, 3), the example in the text
-    return [integer, ((*new.sizes(2, 2, 6), 1), up), ((new.size(2, 6),), -down)]
+    return [integer, ((*new.sizes(2, 2, 6), 1), up), ((new.size(2, 6),), -down), ((new.size(2, 6),), 0)]
 
 
 exercise(
@@ -43,6 +43,9 @@ exercise(
             = torch.ones(shape) + value
                 Every element is 1 too large.
                 look: `torch.ones(shape)`: multiply by the value, or start from zeros
+            = torch.full(shape, float(value or 1))
+                The value 0 gives other numbers: it is a value like any other.
+                look: `value or …`: Python takes 0 for "no value"
             = torch.full(shape, float(abs(value)))
             = torch.full(shape, float(-value))
                 The sign is wrong: the value is {value}.

@@ -476,12 +476,16 @@ exercise(
 
 
 def _predictions(new: Inputs) -> list[tuple]:
-    classes, n = new.size(4, 7), new.size(1500, 2000)
-    # The last class never occurs, neither as label nor as prediction: the matrix still has its row and column.
-    labels = new.ints(0, classes - 1, (n,))
-    labels[::3] = 0  # one cell counts far beyond what uint8 can hold
-    predicted = torch.where(new.rand(n) < 0.6, labels, (labels + new.ints(0, 2, (n,))) % (classes - 1))
-    return [(labels[:part], predicted[:part], classes) for part in (100, 1, n)]
+    def images(classes: int, n: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+        # The last class never occurs, neither as label nor as prediction: the matrix still has its row and column.
+        labels = new.ints(0, classes - 1, (n,))
+        labels[::3] = 0  # one cell counts far beyond what uint8 can hold
+        predicted = torch.where(new.rand(n) < 0.6, labels, (labels + new.ints(0, 2, (n,))) % (classes - 1))
+        return labels, predicted, classes
+
+    labels, predicted, classes = images(new.size(4, 7), new.size(1500, 2000))
+    parts = [(labels[:part], predicted[:part], classes) for part in (100, 1, len(labels))]
+    return [*parts, images(new.size(12, 15), 200)]  # more classes than there are digits
 
 
 def _counts(labels, predicted, classes):
@@ -586,15 +590,16 @@ exercise(
                 look: `minlength=`: one count for each cell, {classes} * {classes}
                 when: lambda yours, *given: _stopped_early(yours, *given)
             = _counts(labels, predicted, 10)
-                Your matrix has 10 rows and columns whatever `classes` is; here it is {classes}.
-                when: yours.shape == (10, 10)
+            = _counts(labels, predicted, 10)[:classes, :classes]
+                You take for granted that there are 10 classes; here `classes` is {classes}.
+                when: says(yours, "[10, 10]") or yours.shape == (10, 10)
         """,
         habits=[
             Habit(
                 "Your counts are right, but your code takes more steps the more images there are: there is a loop.",
                 _image_by_image,
                 probe=probes.steps,
-                when=lambda few, one, many: many > few + 700,  # a loop over classes or cells is another matter
+                when=lambda few, one, many, *_: many > few + 700,  # a loop over classes or cells is another matter
                 look="`for`: index with all labels at once",
             )
         ],

@@ -273,6 +273,9 @@ def _three_steps(answer: Any, model: nn.Module, batches: list[Batch], lr: float)
         "The number of training passes in eval mode": sum(
             seen["mode"] != "train" for seen in optimizer.passes if seen["graph"] and not seen["copy"]
         ),
+        "The number of further passes in train mode": max(
+            0, sum(seen["mode"] == "train" and not seen["copy"] for seen in optimizer.passes) - len(batches)
+        ),
         **{f"The loss that you return for batch {i}": loss for i, loss in enumerate(losses, 1)},
         "losses": losses,
     } | watch_training(optimizer, model, start)
@@ -321,6 +324,11 @@ exercise(
                 You multiply or divide the loss by the batch size: return the mean, as `F.cross_entropy` gives it.
             loss.item() → F.cross_entropy(model(images), labels).item()
                 You return the loss of the batch after the step; the docstring asks for the one before.
+            loss = → model(images); loss =
+                In your step, the batch goes through the model more than once in train mode: batch norm would count its
+                images twice, and dropout would give another loss.
+                look: call `model(images)` once, and use its result for the loss and for the number that you return
+                when: yours["The number of further passes in train mode"]
             """,
         ],
         also_right=[
@@ -377,6 +385,7 @@ def _one_evaluation(answer: Any, model: nn.Module, batches: list[Batch], trainin
         each.train(training)
         for parameter in each.parameters():
             parameter.grad = torch.full_like(parameter, 0.5)
+        next(each.parameters()).requires_grad_(False)  # one is frozen, and stays so
     passes = Passes(model)
     with torch.enable_grad():
         returned = call(answer, model, given, may_change=True)
