@@ -45,8 +45,8 @@ def _folder() -> tempfile.TemporaryDirectory:
 def _headers(words: tuple[str, ...], includes: str) -> tuple[Path, subprocess.Popen]:
     """PyTorch's headers in the compiler's own form, and the process that works on it.
 
-    Reading them takes two thirds of the time of a build. A first build goes without, and so does the next one, which
-    starts this in the background: whoever tries once doesn't wait for it.
+    Reading them takes two thirds of the time of a build. The first build goes without: someone who builds once should
+    not pay for this. The second one starts it in the background, and later builds use it as soon as it is done.
     """
     path = Path(tempfile.mkdtemp(dir=_folder().name)) / "headers.h"
     path.write_text(includes, encoding="utf-8")
