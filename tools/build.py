@@ -15,6 +15,7 @@ import argparse
 import ast
 import base64
 import copy
+import functools
 import hashlib
 import io
 import os
@@ -25,7 +26,6 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-import jupytext
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
@@ -35,6 +35,7 @@ import torchcourse
 from tools import course, guide
 from tools.course import KINDS, ROOT, Chapter
 from tools.run import NotebookError, origin, read
+from tools.source import read as read_source
 from torchcourse.checks import engine
 from torchcourse.cluster import login
 from torchcourse.errors import CourseError
@@ -58,7 +59,7 @@ def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
     source = root / KINDS["lecture" if kind == "lecture" else "solution"] / f"{chapter.name}.md"
     if not source.exists():
         raise BuildError(f"{source.relative_to(root)} is missing: course.toml has chapter {chapter.name}.")
-    notebook = jupytext.read(source, fmt="md:myst")
+    notebook = read_source(source)
     notebook.cells = [title_cell(chapter, kind, root), setup_cell(chapter, root), *notebook.cells]
     if kind != "lecture":
         prepare_exercises(notebook, source.name)
@@ -287,17 +288,20 @@ def modules_used(code: str, root: Path = ROOT) -> list[Path]:
     return sorted(found)
 
 
-def imported(code: str) -> Iterator[str]:
+@functools.cache
+def imported(code: str) -> list[str]:
     """Dotted names of torchcourse's modules in import statements, wherever they are."""
     code = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in code.splitlines())
+    names = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchcourse"):
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("torchcourse"))
+            names += [alias.name for alias in node.names if alias.name.startswith("torchcourse")]
+    return names
 
 
+@functools.cache
 def bare(code: str) -> str:
     """Code without comments, docstrings and empty lines: better words are no reason to execute again.
 

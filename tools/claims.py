@@ -23,9 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import jupytext
-
-from tools import course
+from tools import course, source
 from tools.course import ROOT, Chapter
 from torchcourse.errors import CourseError
 
@@ -91,7 +89,7 @@ def claims(root: Path = ROOT) -> list[Claim]:
 def claims_of(chapter: Chapter, root: Path) -> Iterator[Claim]:
     path = root / "notebooks" / f"{chapter.name}.md"
     section = chapter.title
-    for cell in jupytext.read(path, fmt="md:myst").cells if path.exists() else []:
+    for cell in source.read(path).cells if path.exists() else []:
         if cell.cell_type == "markdown":
             headings = re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE)
             section = headings[-1] if headings else section

@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import jupytext
-
-from tools import course
+from tools import course, source
 from tools.claims import anchor
 from tools.course import ROOT, Chapter
 from torchcourse.errors import CourseError
@@ -74,7 +72,7 @@ def terms(root: Path = ROOT) -> list[Term]:
 def terms_of(chapter: Chapter, root: Path) -> Iterator[Term]:
     path = root / "notebooks" / f"{chapter.name}.md"
     section = chapter.title
-    for cell in jupytext.read(path, fmt="md:myst").cells if path.exists() else []:
+    for cell in source.read(path).cells if path.exists() else []:
         if cell.cell_type != "markdown":
             continue
         for block in re.split(r"\n\s*\n|\n(?=\s*[-#|])", cell.source):

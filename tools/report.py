@@ -9,14 +9,18 @@ import io
 import json
 import logging
 import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from jinja2 import pass_context
 from matplotlib.font_manager import FontProperties
 from matplotlib.mathtext import math_to_image
 from nbconvert import HTMLExporter
+from nbconvert.exporters import TemplateExporter
+from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from tools.result import Number, Result
@@ -50,6 +54,10 @@ def _formula(tex: str, size: int) -> str:
     return f'<img alt="{html.escape(tex)}" style="{style}" src="data:image/svg+xml;base64,{data}">'
 
 
+# Cells and outputs that the keyboard should reach: they may need scrolling.
+FOCUSABLE = re.compile(r'<div class="(?:jp-Cell-inputWrapper|(?:[^">]* )?jp-OutputArea-output)(?: [^">]*)?"')
+
+
 class _Page(HTMLExporter):
     """JupyterLab's look, without the scripts that it loads from elsewhere, and with the figures' alternative texts."""
 
@@ -67,6 +75,18 @@ main { max-width: 62rem; margin: auto }
 alt="{{ (output | get_metadata('alt', 'image/png') or '') | escape_html }}"></div>
 {%- endblock -%}
 """
+
+    def default_filters(self) -> Iterator[tuple[str, Any]]:
+        """nbconvert's, without its parse of each code cell for what might harm: Pygments has made the HTML."""
+        yield from super().default_filters()
+        yield "highlight_code", Highlight2HTML(pygments_lexer="ipython3", parent=self)
+        yield "clean_html", lambda html: html
+
+    def from_notebook_node(self, notebook: nbformat.NotebookNode, resources: dict | None = None, **options: Any) -> Any:
+        """The page. HTMLExporter's own parses it once more, which takes a second, for what a replacement does."""
+        resources = self._init_resources(resources)
+        page, resources = TemplateExporter.from_notebook_node(self, notebook, resources, **options)
+        return FOCUSABLE.sub(r'\g<0> tabindex="0"', page), resources
 
     @pass_context
     def markdown2html(self, context: dict, source: str) -> str:
