@@ -307,9 +307,9 @@ def perform(
 def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root: Path = course.ROOT) -> list[Result]:
     """Execute the notebooks and write the report.
 
-    Lectures that measure time come one after the other. On a processor, everything else takes what they leave of it:
-    a lecture of ours keeps one of two cores busy most of the time. A GPU cannot tell what may wait; there, all
-    lectures come one after the other, and solutions follow.
+    Lectures that measure time come one after the other. On a processor, everything else takes what they leave of it,
+    two notebooks at a time: a lecture of ours keeps one of two cores busy most of the time, and each notebook waits now
+    and then. A GPU cannot tell what may wait; there, all lectures come one after the other, and solutions follow.
 
     Each notebook gets a line when it has ended. In a terminal there is a progress bar below these lines; in a log,
     which may be read while it grows, a line also says that a notebook has started.
@@ -350,7 +350,7 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
         alone = [job for job in lectures if device != "cpu" or any(map(MEASURES.search, code[job]))]
         others = [job for job in range(len(jobs)) if job not in alone]
         others.sort(key=lambda job: _longest(*jobs[job]))
-        # The longest first: none of them is left for the end. One iterator for both lanes: no job is taken twice.
+        # The longest first: none of them is left for the end. One iterator for all lanes: no job is taken twice.
         waiting = reversed(others)
         measured = threading.Event()
 
@@ -373,8 +373,9 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
                 measured.wait()
             run_others()
 
-        with ThreadPoolExecutor(2) as pool:
-            lanes = [pool.submit(run_alone), pool.submit(run_others_meanwhile)]
+        with ThreadPoolExecutor(3) as pool:
+            lanes = [pool.submit(run_alone)]
+            lanes += [pool.submit(run_others_meanwhile) for _ in range(2 if device == "cpu" else 1)]
             try:
                 for lane in as_completed(lanes):
                     lane.result()

@@ -162,11 +162,14 @@ exercise(
 
 
 def _trained_models(new: Inputs) -> list[tuple]:
-    """Models that were trained a little: parts in train mode, parts in eval mode, a frozen parameter."""
+    """Models that were trained a little: parts in train mode, parts in eval mode, a frozen parameter, and a buffer that
+    `state_dict()` leaves out.
+    """
     pixels, classes = new.sizes(2, 3, 8)
     model = network(new, pixels, classes, norm=True)
     model[2].eval()
     model[4].bias.requires_grad_(False)
+    model.register_buffer("scratch", new.randn(2), persistent=False)
     return [(model, DEVICE), (copy.deepcopy(model).eval(), CPU), (copy.deepcopy(model), CPU)]
 
 
@@ -265,6 +268,8 @@ exercise(
                 look: what your loop leaves out
                 when: yours["missing"]
             = {**_keep(model), "epoch": torch.tensor(1)}
+            = {name: value.detach().cpu().clone() for name, value in [*model.named_parameters(),
+                    *model.named_buffers()]}
                 There is an entry that `state_dict()` does not have: {yours[extra]}.
                 when: yours["extra"]
             = {name: value.detach().cpu() for name, value in model.state_dict().items()}
