@@ -471,6 +471,8 @@ def _places(new: Inputs) -> list[tuple]:
         _environment(f"x[{new.size(1, 9)},{new.size(11, 40)}]", [many, few], 0, many - 1),
         # More nodes of a kind than one digit can count.
         _environment(f"c[001-{new.size(11, 19):03}]", [few] * 11, 10, 1),
+        # Two lists in brackets, and a node of the second.
+        _environment(f"a[{low}-{low + 1}],b[1,{low + 4}]", [many, few, few, many], 3, 1),
         # One node, one task.
         _environment(f"login{new.size(1, 9)}", [1], 0, 0),
     ]
@@ -1040,13 +1042,14 @@ exit $status
 
 
 def _nights(answer: Any, program: str, seconds: int, most: int, job: int) -> dict:
-    """A probe: the script in six nights, each of which ends in another way."""
-    text = call(answer, program, seconds, most, may_return_none=True)
-    if not isinstance(text, str):
-        return {"instead": show(text)}
-    if refused := pretend.why_refused(text):
-        return {"refused": refused}
-    run = partial(pretend.run_job, text, hosts=["n1"], nodelist="n1", job=job)
+    """A probe: the script in six nights, each of which ends in another way, and one that may be restarted once."""
+    texts = [call(answer, program, seconds, restarts, may_return_none=True) for restarts in (most, 1)]
+    for text in texts:
+        if not isinstance(text, str):
+            return {"instead": show(text)}
+        if refused := pretend.why_refused(text):
+            return {"refused": refused}
+    run, run_once = (partial(pretend.run_job, text, hosts=["n1"], nodelist="n1", job=job) for text in texts)
     try:
         return {
             "finished": run(status=0),
@@ -1055,6 +1058,7 @@ def _nights(answer: Any, program: str, seconds: int, most: int, job: int) -> dic
             "stopped": run(signaled=True),
             "last": run(status=AGAIN, restarts=most - 1),
             "too often": run(status=AGAIN, restarts=most),
+            "only one": run_once(status=AGAIN),
         }
     except ValueError as error:
         return {"refused": str(error)}
@@ -1098,6 +1102,7 @@ def _came_back(ask: Any, program: str, seconds: int, most: int, job: int) -> dic
         "Requeues after being killed": _requeued(seen["killed"], job),
         "Requeues with one restart left": _requeued(seen["last"], job),
         "Requeues with none left": _requeued(seen["too often"], job),
+        "Requeues in the first start if one is allowed": _requeued(seen["only one"], job),
         "The status after success": seen["finished"]["status"],
         "The status after a crash": seen["crashed"]["status"],
         "The status with no restart left": seen["too often"]["status"],
@@ -1226,6 +1231,11 @@ exercise(
                 many there have been.
                 look: `-lt {most}`; in `[[ ]]`, `<` compares texts, in which 9 comes after 10
                 when: not yours["Requeues with one restart left"]
+            COUNT:-0} → COUNT:-1}
+                With one restart allowed, the job is not requeued after its first start. Slurm sets SLURM_RESTART_COUNT
+                from the first restart on; until then the count is 0.
+                look: the default behind `:-`
+                when: not yours["Requeues in the first start if one is allowed"]
             requeue $SLURM_JOB_ID → requeue || requeue 4711 || requeue $SLURM_JOB_ID; scontrol requeue $SLURM_JOB_ID
                 `scontrol requeue` gets {yours[Requeues after a stop][0]} instead of the number of this job, once.
                 look: $SLURM_JOB_ID
@@ -1594,27 +1604,30 @@ def _histories(new: Inputs) -> list[tuple]:
     number = new.size(1000, 4000)
 
     def run(
-        i: int, state: str, minutes: float, busy: float, gib: float, unit: str, cores: int, twice: bool = False
+        i: int, state: str, minutes: float, busy: float, gib: float, unit: str, cores: int, twice: str = ""
     ) -> tuple:
         sizes = {"K": f"{gib * 1024**2:.0f}K", "M": f"{gib * 1024:.2f}M", "G": f"{gib:.2f}G"}
         elapsed = int(60 * minutes)
         steps = [(state, elapsed, busy * elapsed, sizes[unit])]
-        if twice:  # a short step that is busy and ends well, then a long one
+        if twice:  # a short step that is busy and large and ends in a state of its own, then a long one
             quarter, half = elapsed // 4, busy * elapsed / 2
             small = f"{gib * 512:.2f}M"
-            steps = [("COMPLETED", quarter, half, sizes[unit]), (state, elapsed - quarter, half, small)]
-        return (str(number + i), state, elapsed, busy * elapsed, f"{new.size(3000, 9000)}K", steps, cores)
+            steps = [(twice, quarter, half, sizes[unit]), (state, elapsed - quarter, half, small)]
+        job = str(number + i if i >= 0 else -10 * i * number)
+        return (job, state, elapsed, busy * elapsed, f"{new.size(3000, 9000)}K", steps, cores)
 
     a, b, c = 1 + new.size(2, 5) + 0.3, 9.3 + new.size(0, 3), 100 + new.size(1, 50) + 0.3
     return [
-        # The longest is not the busiest, the largest not the longest; a run that failed late, hungry and long.
+        # The longest is not the busiest, the largest not the longest; two runs that did not end well, hungry and long,
+        # one of them with a number that begins like another's.
         (
             _table(
                 [
                     run(0, "COMPLETED", c, a, b, "M", 16),
                     run(1, "COMPLETED", 1.3 * c, a - 1, 0.7 * b, "K", 16),
-                    run(2, "FAILED", 3 * c, 15.6, 4 * b, "G", 16, twice=True),
-                    run(3, "COMPLETED", 0.7 * c, a + 2, 0.8 * b, "G", 16, twice=True),
+                    run(2, "FAILED", 3 * c, 15.6, 4 * b, "G", 16, twice="COMPLETED"),
+                    run(3, "COMPLETED", 0.7 * c, a + 2, 0.8 * b, "G", 16, twice="COMPLETED"),
+                    run(-1, "TIMEOUT", 2 * c, 14.4, 2 * b, "M", 16),
                 ]
             ),
         ),
@@ -1629,6 +1642,8 @@ def _histories(new: Inputs) -> list[tuple]:
         ),
         # Nothing to round: 4 cores, 6 GiB, 100 minutes.
         (_table([run(7, "COMPLETED", 80, 4, 5, "M", 8)]),),
+        # Less than a second more than 4 cores; the largest step failed, and the job went on.
+        (_table([run(9, "COMPLETED", 14, 4 + 0.7 / 840, 3, "M", 8, twice="FAILED")]),),
         # Short: minutes and seconds, less than a GiB, hardly a core.
         (_table([run(8, "COMPLETED", 9.5, 0.4, 0.52, "M", 8)]),),
     ]
@@ -1684,8 +1699,8 @@ exercise(
                     → row["Elapsed"]) * int(row["AllocCPUS"]) / 60 || row["Elapsed"]) * int(row["AllocCPUS"]) / 3600
                 You multiplied wall time by the number of cores: that is what was reserved.
             "COMPLETED" → row["State"]
-            == "COMPLETED" → != "CANCELLED"
-                A job that failed counts in your sums: it says what one mistake used.
+            == "COMPLETED" → != "CANCELLED" || != "FAILED"
+                A job that did not complete counts in your sums: it says what one mistake used.
             "." not in row["JobID"] and →
                 Steps count as jobs in your cores: a step may be short and busy. The line of the job has the whole.
                 look: a dot in JobID

@@ -1153,6 +1153,9 @@ def _cut_on_rank(answer: Any, depth: int, heads: int) -> dict:
         return {"raises": f"ValueError({str(error)[:60]!r})"}
     if not isinstance(plan, dict):
         return {"instead": show(plan)}
+    lines = zip(repr(two).splitlines(), repr(one).splitlines(), strict=False)
+    if changed := [now.strip() for now, before in lines if now != before]:
+        return {"changed": changed[0]}
     if odd := [style for style in plan.values() if not isinstance(style, ParallelStyle)]:
         return {"no style": show(odd[0])}
     refused = {}
@@ -1260,6 +1263,10 @@ exercise(
             = {"blocks.0.up": Shard(0)}
                 The values of a plan are objects such as `ColwiseParallel()`. One of yours is {yours[no style][0]}.
                 when: "no style" in yours
+            plan = {} → plan = {}; model.blocks[0].up.out_features //= ranks
+                Your function changes the model, which now has a layer `{yours[changed][0]}`. Only return the plan:
+                `parallelize_module` does the rest.
+                when: "changed" in yours
             % ranks: → % (ranks + 1): || % ranks == 0:
                 Your function raises {yours[raises][0]} for {heads} heads on 2 ranks, but {heads} is a multiple of 2.
                 look: the remainder of heads by ranks
