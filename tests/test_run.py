@@ -299,6 +299,9 @@ def test_on_a_busy_machine_processor_time_is_judged():
     assert judged(seconds=45, cpu_seconds=9).status == "failed"
     assert judged(seconds=45, cpu_seconds=9, busy=True).status == "passed"
     assert judged(seconds=45, cpu_seconds=40, busy=True).status == "failed"
+    table = report.table([judged(seconds=45, cpu_seconds=9, busy=True)])
+    assert "9.0 of 10 cpu" in table and report.CPU in table
+    assert report.CPU not in report.table([judged(seconds=9, cpu_seconds=8)])
 
 
 def test_numbers_and_ranges_that_do_not_meet():

@@ -140,6 +140,9 @@ def one_line(result: Result) -> str:
     return f"{result.chapter} {result.kind}: {result.status}, {result.seconds:.0f} s{why}"
 
 
+CPU = "cpu: seconds of processor time, because other notebooks ran at the same time"
+
+
 def table(results: list[Result]) -> str:
     """The results as text: a row for each notebook, below it whatever there is to say about it."""
     rows = [("chapter", "notebook", "device", "data", "seconds", "peak MiB", "result")]
@@ -149,7 +152,7 @@ def table(results: list[Result]) -> str:
             r.kind,
             r.device,
             r.origin,
-            _of(r.seconds, (r.budget or {}).get("seconds")),
+            _of(r.judged_seconds, (r.budget or {}).get("seconds")) + (" cpu" if r.judged_seconds < r.seconds else ""),
             _of(r.mib, (r.budget or {}).get("mib")),
             r.status,
         )
@@ -168,6 +171,8 @@ def table(results: list[Result]) -> str:
             text += [f"      | {code}" for code in r.error.source.splitlines()]
             text += [f"      {code}" for code in r.error.traceback]
     count = {status: sum(r.status == status for r in results) for status in ("passed", "over budget", "failed")}
+    if any(r.judged_seconds < r.seconds for r in results):
+        text += ["", CPU]
     text += ["", ", ".join(f"{number} {status}" for status, number in count.items() if number)]
     return "\n".join(text)
 
@@ -225,8 +230,9 @@ def _rows(result: Result) -> str:
         f"<td>{f'<a href={json.dumps(text(result.page))}>{name}</a>' if result.page else name}</td>",
         f"<td>{text(result.device)}</td><td>{text(result.origin)}</td>",
         *(
-            f'<td class="n">{value:.{digits}f}<small>{f"of {budget[unit]:g}" if budget else "no budget"}</small></td>'
-            for value, unit, digits in ((result.seconds, "seconds", 1), (result.mib, "mib", 0))
+            f'<td class="n">{value:.{digits}f}<small>{f"of {budget[unit]:g}" if budget else "no budget"}'
+            f"{' cpu' if unit == 'seconds' and value < result.seconds else ''}</small></td>"
+            for value, unit, digits in ((result.judged_seconds, "seconds", 1), (result.mib, "mib", 0))
         ),
         f'<td class="n">{result.kilobytes:.0f}</td><td><ul>{numbers}</ul></td>',
         f'<td class="s {result.status.split()[0]}">{SIGNS[result.status]}</td>',
@@ -245,11 +251,12 @@ def write(results: list[Result], out: Path, title: str, device: str, interrupted
     (out / "report.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     failed = sum(r.status == "failed" for r in results)
     summary = f"{len(results)} notebooks on {device}, {failed or 'none'} failed" + (", interrupted" * interrupted)
+    beside = CPU if any(r.judged_seconds < r.seconds for r in results) else ""
     heads = ("notebook", "device", "data", "seconds", "peak MiB", "KB", "recorded numbers", "result")
     page = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)}: report</title><style>{STYLE}</style></head>
-<body><main><header><h1>{html.escape(title)}</h1><p>{html.escape(summary)}</p></header>
+<body><main><header><h1>{html.escape(title)}</h1><p>{html.escape(summary)}</p><p>{html.escape(beside)}</p></header>
 <table><thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr></thead>
 <tbody>{"".join(map(_rows, results))}</tbody></table></main></body></html>
 """

@@ -46,6 +46,7 @@ class Result:
     cpu_seconds: float = 0.0
     mib: float = 0.0
     kilobytes: float = 0.0
+    busy: bool = False  # other things ran at the same time
     budget: dict[str, float] | None = None  # seconds and mib
     numbers: list[Number] = field(default_factory=list)
     error: CellError | None = None
@@ -57,6 +58,11 @@ class Result:
     def key(self) -> str:
         """How budgets and ranges of course.toml are keyed."""
         return f"{self.device}.{self.origin}"
+
+    @property
+    def judged_seconds(self) -> float:
+        """What is compared with the budget: processor time where wall time says how much else there was to do."""
+        return min(self.seconds, self.cpu_seconds) if self.busy else self.seconds
 
     @property
     def status(self) -> str:

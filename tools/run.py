@@ -141,13 +141,13 @@ def judge(
         there was to do, so processor time is judged instead. Budgets are wall times on two cores, and a notebook
         that keeps both busy needs twice its wall time of processor time: still below the three times that fail.
     """
+    result.busy = busy
     result.budget = dict(budget[result.key]) if result.key in budget else None
     if result.budget is None:
         result.notes.append(f"time and memory not measured on {result.key}: no budget to compare with")
     else:
-        seconds = min(result.seconds, result.cpu_seconds) if busy else result.seconds
         for value, unit, limit in (
-            (seconds, "s", result.budget["seconds"]),
+            (result.judged_seconds, "s", result.budget["seconds"]),
             (result.mib, "MiB", result.budget["mib"]),
         ):
             what = f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}"
