@@ -541,6 +541,7 @@ def test_pages_open_without_network(tmp_path):
     fetched = re.findall(r'<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)="(?!data:)[^"]*"', page)
     assert fetched == [] and "cdnjs" not in page and "@import" not in page
     assert ">Open in Colab</a>" in page
+    assert page.count('tabindex="0"') == 3, "the keyboard reaches two cells and an output"
     assert 'src="data:image/svg+xml' in page, "the formula is a picture"
     assert "nosuchcommand{x}</code>" in page, "and stays readable where it cannot be drawn"
     assert re.search(r"<details>.*<em>views</em> share.*</details>", page, re.DOTALL), "an answer stays folded"

@@ -143,6 +143,11 @@ def one_line(result: Result) -> str:
 CPU = "cpu: seconds of processor time, because other notebooks ran at the same time"
 
 
+def legend(results: list[Result]) -> str:
+    """What "cpu" means in a table of these results, if it is there."""
+    return CPU if any(r.judged_seconds < r.seconds for r in results) else ""
+
+
 def table(results: list[Result]) -> str:
     """The results as text: a row for each notebook, below it whatever there is to say about it."""
     rows = [("chapter", "notebook", "device", "data", "seconds", "peak MiB", "result")]
@@ -171,8 +176,8 @@ def table(results: list[Result]) -> str:
             text += [f"      | {code}" for code in r.error.source.splitlines()]
             text += [f"      {code}" for code in r.error.traceback]
     count = {status: sum(r.status == status for r in results) for status in ("passed", "over budget", "failed")}
-    if any(r.judged_seconds < r.seconds for r in results):
-        text += ["", CPU]
+    if words := legend(results):
+        text += ["", words]
     text += ["", ", ".join(f"{number} {status}" for status, number in count.items() if number)]
     return "\n".join(text)
 
@@ -251,12 +256,12 @@ def write(results: list[Result], out: Path, title: str, device: str, interrupted
     (out / "report.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     failed = sum(r.status == "failed" for r in results)
     summary = f"{len(results)} notebooks on {device}, {failed or 'none'} failed" + (", interrupted" * interrupted)
-    beside = CPU if any(r.judged_seconds < r.seconds for r in results) else ""
+    words = "".join(f"<p>{html.escape(line)}</p>" for line in (summary, legend(results)) if line)
     heads = ("notebook", "device", "data", "seconds", "peak MiB", "KB", "recorded numbers", "result")
     page = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)}: report</title><style>{STYLE}</style></head>
-<body><main><header><h1>{html.escape(title)}</h1><p>{html.escape(summary)}</p><p>{html.escape(beside)}</p></header>
+<body><main><header><h1>{html.escape(title)}</h1>{words}</header>
 <table><thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr></thead>
 <tbody>{"".join(map(_rows, results))}</tbody></table></main></body></html>
 """
