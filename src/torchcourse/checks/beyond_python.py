@@ -632,6 +632,10 @@ exercise(
                 for sentence, rows in _PREPARATIONS.items()
             ),
             """
+            reader = _Reader(net, mean, std) → pixels = images / 255; reader = _Reader(net, pixels.mean((0, 2,
+                    3)).tolist(), pixels.std((0, 2, 3)).tolist())
+                Your program normalizes with the mean and std of `images`, which are only examples. Use those that are
+                given: the network was trained with them.
             torch.zeros_like(images[:2]) → images[:2] || images
                 Your program is right, but the file has {yours[bytes]:,} bytes, for a network of a few kB: the images
                 are in it. A slice of a tensor saves all of it.
@@ -838,6 +842,7 @@ exercise(
                 You count flips only where right becomes wrong, or wrong right. From one wrong answer to another is a
                 flip, too.
             flipped.sum().item() → (after != labels).sum().item()
+            before != after → after != labels
                 Your flips are the wrong answers of `others`. A flip is a row where the two versions disagree.
             flipped.sum().item() → (flipped & sure).sum().item()
                 You count flips only where the original was sure. All of them count; the verdict tells them apart.

@@ -1008,7 +1008,7 @@ exercise(
             run.epoch, run.batch = state["position"] → pass
             (run.epoch, run.batch) → (run.epoch, 0) || (run.epoch, run.batch + 1)
                 The position within the epoch is lost: the run repeats batches, or skips some. {yours[first]}
-                look: `run.epoch` and `run.batch`
+                look: `run.epoch` and `run.batch`: `everything` keeps both, and `go_on` assigns them to `run` itself
                 when: {"the epoch", "the batch"} & {*yours["The lost parts"]}
             torch.set_rng_state(state["torch"]) → pass && run.rng.bit_generator.state = state["numpy"] → pass
                     && random.setstate(state["python"]) → pass
@@ -1620,7 +1620,9 @@ def _save_interval(save, between, restart):
 
 
 def _intervals(new: Inputs) -> list[tuple]:
-    return [(new.size(20, 90), 3600 * new.size(5, 30), 60 * new.size(4, 15)) for _ in range(3)]
+    """Runs that save in seconds, and a large model that takes minutes: it should save every few hours."""
+    small = [(new.size(20, 90), 3600 * new.size(5, 30), 60 * new.size(4, 15)) for _ in range(3)]
+    return [*small, (new.size(300, 900), 3600 * new.size(40, 100), 60 * new.size(10, 30))]
 
 
 def _by_search(save, between, restart):
@@ -1671,6 +1673,9 @@ exercise(
                 On average a failure comes in the middle of an interval, and half of it is lost, not all. It is
                 {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
             2 * save * between → 2 * (save + restart) * between
+            2 * save * between → 2 * (save + restart) * between && save / interval + (interval / 2 + restart)
+                    → (save + restart) / interval + (interval / 2 + restart) || (save + restart) / interval + (interval
+                    / 2)
             2 * save * between) → 2 * save * (between + restart)) || 2 * save * between) + restart
                     || 2 * save * (between - restart))
                 The restart does not belong into the interval: it costs the same however often you save. It is
@@ -1971,10 +1976,10 @@ exercise(
                 look: take a folder only if `.metadata` is in it
                 when: says(yours, "CheckpointException")
             (_save_by_rank, _load_by_rank)
-                With another number of processes, your code looks for a file that was never written: your files belong
-                to ranks, not to tensors.
-                look: `dcp.save` and `dcp.load`
-                when: says(yours, "No such file", "must match the size", "FileNotFoundError")
+                With another number of processes, your files do not fit, or some were never written: they belong to
+                ranks, not to tensors.
+                look: `dcp.save` and `dcp.load` divide the rows anew
+                when: says(yours, "No such file", "must match the size", "FileNotFoundError", "different meshes")
             None → 0
                 Where there is no checkpoint yet, `load_sharded` should return None. It returned {yours[found]}.
                 when: yours["found"] != "None"

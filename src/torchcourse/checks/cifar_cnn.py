@@ -92,7 +92,7 @@ exercise(
         solution=_reduced(),
         measure=_pair,
         rtol=1e-3,
-        look="`dim=(0, 2, 3)`: every axis except the channels",
+        look="`images.float() / 255`; then mean and std with `dim=(0, 2, 3)`: every axis except the channels",
         mistakes="""
             = (images / 255).mean((0, 2, 3))
             = tuple(part.tolist() for part in _reduced()(images))
@@ -1314,7 +1314,7 @@ exercise(
                 when: yours["steps"] < 0.6 * STEPS
             _network() → _linear() && max_lr=0.01 → max_lr=1e-9
                 Your model still guesses, with one image in ten right: {AFTER}
-                look: does the loss fall? print it. Learning rate, `zero_grad`, the scale of the input
+                look: does the loss fall? print it. Learning rate and its schedule, `zero_grad`, the scale of the input
                 when: yours["reached"] < 0.17
             _network() → _linear() && Adam(model.parameters()) → SGD(model.parameters(), lr=0.003)
                     && max_lr=0.01 → max_lr=0.003

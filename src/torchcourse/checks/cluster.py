@@ -1222,8 +1222,9 @@ exercise(
                 when: yours["Requeues after a crash"] or yours["Requeues after being killed"]
             _requeue_but((" && [ ${{SLURM_RESTART_COUNT:-0}} -lt {most} ]", ""))
             -lt {most} → -le {most} || > 0
-                After {most} restarts the job goes back into the queue once more: nothing ever ends it.
-                look: SLURM_RESTART_COUNT, which is {most} then; and between `[` and `]`, `>` writes a file
+                After {most} restarts the job goes back into the queue once more, and {most} are allowed.
+                look: the comparison with SLURM_RESTART_COUNT, which is {most} then. Between `[` and `]` it is `-lt`:
+                    `<` and `>` read and write a file there
                 when: yours["Requeues with none left"]
             -lt {most} → -lt $(({most} - 1)) || -eq 0
             _requeue_but((_CONDITION, "[[ $status == 75 && ${{SLURM_RESTART_COUNT:-0}} < {most} ]]"))
@@ -1683,7 +1684,8 @@ exercise(
     spec=Spec(
         draw=_histories,
         solution=_right_size,
-        look="each rule on its own: the busiest, the largest and the longest job may be three different ones",
+        look="each rule on its own: the busiest, the largest and the longest job may be three different ones. Sizes "
+        "are compared as numbers of one unit, not as text",
         mistakes=r"""
             = tuple(_right_size(text).values())
             = {"cores": 3}
@@ -1755,6 +1757,10 @@ exercise(
             = _right_size(re.sub(r"\|(\d\d:\d\d)(\.\d+)?(?=\|)", r"|\1:00", text))
                 09:30 and 01:30.500 are minutes and seconds; you read them as hours and minutes.
                 look: the parts from the right: seconds, minutes, hours
+            = _right_size(text) and float("1-02")
+                A time may begin with days: 1-02:03:04 is one day, and 02:03:04.
+                look: what is before the dash, if there is one
+                when: isinstance(yours, Raised) and re.search(r"'\d+-\d", yours.message)
             = float(text.splitlines()[1].split("|")[2])
             = _right_size(text) and float("12345K")
                 `float` or `int` met a time or a size in one piece: take it apart first.

@@ -416,6 +416,12 @@ exercise(
                 The device did work, but the model you were given is not there: you trained a copy, or moved it back.
                 look: `model.to(device)` moves the model itself, and there it stays
                 when: yours["Model's place"] != DEVICE and yours["on the device"]
+            images, labels = images.to(device), labels.to(device) → images.to(device); labels.to(device)
+            images, labels = images.to(device), labels.to(device) → images = images.to(device)
+                The images or the labels are still on the CPU where they meet what is on the device.
+                look: for a tensor, `.to(device)` returns a copy and changes nothing: `images = images.to(device)`. Only
+                    a model moves in place
+                when: says(yours, "mat1 is on cpu", "target is on cpu", "got target")
             = _train(model, batches, "cpu", epochs)
             = [0.5] * epochs
                 The model stayed on the CPU, and so did the work.

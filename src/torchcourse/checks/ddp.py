@@ -11,7 +11,7 @@ import itertools
 import os
 import random
 import sys
-import tempfile  # noqa: F401
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -569,7 +569,8 @@ exercise(
             *pairs.lost(
                 _score_but(("seen += len(labels)", "seen += len(labels); dist.barrier()")),
                 lambda model, batches: _score(model, batches) if batches else 0.0,
-                look="The ranks have different numbers of batches, perhaps none: a collective belongs after the loop",
+                look="The ranks have different numbers of batches, perhaps none: each calls the collective once, after "
+                "the loop, also a rank without batches",
             ),
             r"""
             return → if dist.get_rank() == 0: return
@@ -636,7 +637,8 @@ exercise(
             = _score(model, batches) * (1 if batches else float("nan"))
                 A rank may have no batches: you divide by their number, or take a mean of nothing, or stack an empty
                 list. Such a rank adds zero to the sums.
-                look: divide once, after the counts of all ranks are added
+                look: no collective in the loop: a rank without batches would miss it. After it, add the counts of all
+                    ranks, and divide once
                 when: says(yours, "empty", "requires at least one", "division by zero") or any(v != v for v in
                     pairs.on_both(yours, "With no batches on rank 1, the accuracy"))
             """,
@@ -982,7 +984,8 @@ def _watched(slow: bool) -> Iterator[dict[str, list]]:
     def opened(event: str, args: tuple) -> None:
         if watching and event == "open" and isinstance(args[0], str | bytes | Path) and args[2] & os.O_CREAT:
             target = os.path.abspath(os.fsdecode(args[0]))
-            if not target.startswith(("/dev/", "/proc/")):
+            # tempfile.NamedTemporaryFile opens the file by way of its folder, and the file itself a moment later
+            if not target.startswith(("/dev/", "/proc/")) and not os.path.isdir(target):
                 seen["saves"].append(target)
 
     def watching_load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -1108,6 +1111,10 @@ def _save_but(*places: tuple[str, str]) -> tuple:
 
 def _resume_but(*places: tuple[str, str]) -> tuple:
     return _save, changed(_resume, *places)
+
+
+def _named_beside(path: Path) -> Any:
+    return tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.stem, delete=False)
 
 
 _REPLACE, _BARRIER = "os.replace(temporary, path)", "    dist.barrier()"
@@ -1257,6 +1264,10 @@ exercise(
                     "file = os.fdopen(number, 'wb'); torch.save(state, file); file.close()",
                 ),
             ),
+            _save_but(
+                ("torch.save(state, temporary)", "torch.save(state, file := _named_beside(path)); file.close()"),
+                ("os.replace(temporary, path)", "os.replace(file.name, path)"),
+            ),
             _resume_but(("map_location=device, weights_only=True", "device"), ("return", "dist.barrier(); return")),
         ],
     ),
@@ -1300,6 +1311,11 @@ exercise(
         solution=_one_row,
         measure=ranks.measure(_messages_on_rank),
         mistakes=[
+            """
+            part.view_as(parameter) → row[: part.numel()].view_as(parameter)
+                All gradients come from the start of the row: only the first one is right.
+                look: the place in the row, which moves on by `parameter.numel()` after each parameter
+            """,
             *GRADIENT_MISTAKES,
             r"""
             _average

@@ -171,6 +171,7 @@ exercise(
         solution=_slope,
         rtol=2e-6,
         atol=0,
+        look="a new tensor in each call, because gradients add up in `.grad`; and `backward()` without an argument",
         mistakes=[
             """
             = f(x)
@@ -203,6 +204,9 @@ exercise(
                 y.backward() → y.backward(retain_graph=True); y.backward()
                     That is twice the slope: gradients add up in `.grad`, and you called `backward()` twice.
                     look: call `backward()` once, on a tensor that each call of `slope` creates
+                y.backward() → y.backward(x.detach())
+                    That is the slope times {x}: what you pass to `backward(…)` multiplies the gradient.
+                    look: `y.backward()`, without an argument; the place is the tensor that you gave to f
                 y.backward() → y.retain_grad(); y.backward() && x.grad → y.grad
                     That is the slope of y with respect to itself, which is always 1.
                     look: `.grad` of x, the tensor that you passed to f
@@ -212,8 +216,8 @@ exercise(
                     when: isinstance(yours, torch.Tensor) and yours.numel() == 1
                 return x.grad.item() → pass
                     Your function returned None.
-                    look: is there a `return` at its end? And do you read `.grad` after `.backward()`? Before, it is
-                        None
+                    look: is there a `return` at its end? If you return a `.grad`: only the tensor that you made with
+                        `requires_grad=True` has one, and only after `.backward()`
                     when: yours is None
                 float(x) → x
                     x is the integer {x} here, and only floating-point tensors can have gradients.

@@ -144,6 +144,13 @@ def _spacing(value, dtype):
     return _to_neighbor(abs(value), dtype, math.inf)
 
 
+def _halved_while_it_moves(value, dtype):
+    x, gap = _stored(value, dtype), 1.0
+    while x + gap / 2 != x:
+        gap /= 2
+    return gap
+
+
 def _farther_with_sign(value, dtype):
     x = torch.tensor(value, dtype=dtype)
     return abs(torch.nextafter(x, x * 2) - x)
@@ -187,6 +194,10 @@ exercise(
             = _spacing(value, dtype) / 2
             = torch.finfo(dtype).eps / 2
                 You return the largest rounding error, half a gap.
+            _halved_while_it_moves
+                You halve a change as long as it moves the number. Half a gap can still move it, because the sum is
+                rounded to the neighbor; and where the gap is wider than your first change, you never get there.
+                look: `torch.nextafter` finds the neighbor without guessing
             = torch.finfo(dtype).eps * abs(value)
             = torch.finfo(dtype).eps * _stored(value, dtype).item()
                 You multiplied eps by the value. The gap stays the same from one power of two to the next, and doubles

@@ -4,6 +4,7 @@ import copy
 import functools
 import io
 import math  # noqa: F401 - for the tables
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from torchcourse import data
 from torchcourse.checks import probes
 from torchcourse.checks.engine import Inputs, _equal, attempted, call, chapter
 from torchcourse.checks.probes import SLOW_START, Batch, weights
-from torchcourse.checks.spec import Habit, Spec, changed, says  # noqa: F401 - for the tables
+from torchcourse.checks.spec import Habit, Raised, Spec, changed, says
 
 BUDGET = 20_000  # parameters of small_net
 STEPS = 80  # batches that train_garments gets
@@ -162,6 +163,7 @@ exercise(
                 You took a mean; a convolution adds up over channels, rows and columns.
             = F.conv2d(images, weight, bias * images.shape[1])
             = F.conv2d(images, weight, bias * weight[0].numel())
+            = F.conv2d(images, weight, bias * weight[0, 0].numel())
                 The bias was added more than once, for each channel or each pixel. It belongs to the finished sum.
             = F.conv2d(images, weight) + bias
                 Your bias has shape {bias.shape}, and broadcasting lines that up with the last axis, the columns.
@@ -220,6 +222,14 @@ def _with_norm() -> nn.Module:
 
 def _short(*between: nn.Module, classes: int = 10) -> Callable:
     return lambda: nn.Sequential(nn.Conv2d(1, 8, 3, stride=3), *between, nn.Flatten(), nn.Linear(8 * 81, classes))
+
+
+def _rows_of_another_batch(yours: Any, images: Tensor) -> bool:
+    """Tell whether a product, or a `view`, failed because the rows are not those of the images."""
+    if says(yours, "is invalid for input of size"):
+        return True
+    rows = re.search(r"shapes cannot be multiplied \((\d+)x", yours.message) if isinstance(yours, Raised) else None
+    return bool(rows) and (int(rows[1]) % len(images) > 0 or len(images) == 1 < int(rows[1]))
 
 
 def _look_at_network(answer: Any, images: Tensor, labels: Tensor, seed: int) -> dict[str, Any]:
@@ -298,7 +308,7 @@ exercise(
     ),
     spec=Spec(
         draw=lambda new: [
-            (new.randn(b, 1, 28, 28), new.ints(0, 10, (b,)), new.size(0, 10**6)) for b in (new.size(3, 9), 1)
+            (new.randn(b, 1, 28, 28), new.ints(0, 10, (b,)), new.size(0, 10**6)) for b in (new.pick([3, 5, 6, 7, 9]), 1)
         ],
         solution=_Network,
         probe=_look_at_network,
@@ -321,6 +331,11 @@ exercise(
                 The layers in `self.{yours[hidden]}` are in a plain list or dict: no optimizer will find them.
                 look: make them attributes, or use `nn.Sequential` or `nn.ModuleList`
                 when: yours["hidden"]
+            .flatten(1) → .view(64, -1) || .reshape(32, -1)
+                The rows that reach your linear layer are not the {images.shape[0]} images of this batch. Is a batch
+                size written into a `view` or `reshape`?
+                look: `x.flatten(1)` leaves the images alone, however many there are
+                when: _rows_of_another_batch(yours, images)
             return self.last → self.last
             self.last(self.dropout(x)) → self.last(x).max(dim=1) || self.last(x).tolist()
                 `forward` should return one tensor of logits. It returned {yours[logits]}.

@@ -139,6 +139,14 @@ def _least_gain(seconds: Seconds, lanes: Lanes) -> str:
     return max(seconds, key=lambda name: _step(seconds | {name: 0.0}, lanes))
 
 
+def _removed_for_good(seconds: Seconds, lanes: Lanes) -> tuple[str, float]:
+    now, left, best = _step(seconds, lanes), dict(seconds), ("", math.inf)
+    for name in seconds:
+        left[name] = 0.0
+        best = min(best, (name, _step(left, lanes)), key=lambda pair: pair[1])
+    return best[0], now / best[1]
+
+
 def _longest(seconds: Seconds, lanes: Lanes) -> str:
     return max(seconds, key=seconds.get)
 
@@ -193,6 +201,11 @@ exercise(
                 Your limit is the part without which the step takes the longest. Find the one without which it takes the
                 shortest.
                 look: `min`, over the names
+            _removed_for_good
+                Your function changes `seconds`: a part that you set to 0 is still 0 when you try the next one, until
+                the whole step takes no time.
+                look: put the part back, or change a copy: `seconds | {{name: 0}}`
+                when: says(yours, "division by zero")
             sum(seconds[name] for name in lane if name != removed)
                     → max([seconds[name] for name in lane if name != removed], default=0.0)
                 You take the longest part of a lane for the time of the lane. Its parts run one after the other.
@@ -416,10 +429,29 @@ WRONG_TIMES: dict[str, list[Callable[[Sequence[Event]], Seconds]]] = {
         lambda events: {name: time / 1000 for name, time in _own(events).items()},
         lambda events: {name: time / 1e6 for name, time in _own(events).items()},
     ],
+    "Your own times depend on the order of the list, and the events come in any order. Sort them by their start and, "
+    "where starts are equal, the longest first.": [
+        lambda events: _own_as_listed(events),
+    ],
     "Your own times are means over the events of a name; add them up.": [
         lambda events: {name: time / sum(e["name"] == name for e in events) for name, time in _own(events).items()},
     ],
 }
+
+
+def _own_as_listed(events: Sequence[Event]) -> Seconds:
+    """Own times by a stack for each row, from the events as the list has them."""
+    own: Seconds = dict.fromkeys(_names(events), 0.0)
+    stacks: dict[int, list[Event]] = {}
+    for event in events:
+        stack = stacks.setdefault(event["tid"], [])
+        while stack and stack[-1]["ts"] + stack[-1]["dur"] <= event["ts"]:
+            stack.pop()
+        own[event["name"]] += event["dur"]
+        if stack:
+            own[stack[-1]["name"]] -= event["dur"]
+        stack.append(event)
+    return own
 
 
 def _own_of_latest(events: Sequence[Event]) -> Seconds:
@@ -888,6 +920,10 @@ _BRANCHES = {
     ],
     "You divide each image by a largest value of its own; the original has one for the whole batch.": [
         _exposing(("x.abs().max()", "x.abs().amax((1, 2, 3), keepdim=True)")),
+        _exposing(
+            ("x.abs().max()", "x.abs().amax((1, 2, 3), keepdim=True)"),
+            ("x.min() > 0", "x.amin((1, 2, 3), keepdim=True) > 0"),
+        ),
     ],
     "Your result is not multiplied by `gain`.": [_exposing((" * gain", ""))],
 }
@@ -1008,6 +1044,12 @@ class _Steady(nn.Module):
         self.calls += 1
         warm = (self.calls / 5).clamp(max=1)
         return (x - x.mean(dim=0)) * self.scale * warm * sign
+
+
+class _Flips(_Steady):
+    def forward(self, x: Tensor, mirror: bool) -> Tensor:
+        result = super().forward(x, False)
+        return result.flip(1) if mirror else result
 
 
 class _Restless(nn.Module):
@@ -1244,6 +1286,9 @@ _WRONG_STEPS: dict[str, list[type]] = {
     ],
     "You do not subtract the mean of the batch.": [_steady(("(x - x.mean(dim=0))", "x"))],
     "Your result does not depend on `mirror`.": [_steady(("-1.0 if mirror else 1.0", "1.0"))],
+    "Where `mirror` is set, you reorder rows or columns. `RestlessStep` returns −x there.": [
+        _Flips,
+    ],
     "Your `mirror` works the other way around.": [_steady(("-1.0 if mirror else 1.0", "1.0 if mirror else -1.0"))],
     "You take the mean over the padding as well: only the rows of the batch count.": [
         changed(_Pads, ("x.sum(dim=0) / rows", "x.mean(dim=0)")),
@@ -1345,9 +1390,10 @@ exercise(
                 when: yours["graphs"] > 2 and any("dtype mismatch" in each for each in yours["reasons"])
             dynamic=True → dynamic=False
             _Restless
-                {yours[graphs]} compilations for {yours[calls]} calls, most of them for another batch size. PyTorch
+                {yours[graphs]} compilations for {yours[calls]} calls, some of them only for another batch size. PyTorch
                 says: {yours[size]}
-                look: `dynamic=`: leave it out, or set it to True
+                look: `dynamic=True`. With False, each size costs a compilation; without `dynamic=`, each compiled
+                    function costs two, one for the first size and one for any size
                 when: sum("size mismatch" in each for each in yours["reasons"]) > 1
             self.compiled(x, → self.compiled(x if self.calls % 3 else x.clone().requires_grad_(), && , dynamic=True →
                 {yours[graphs]} compilations for {yours[calls]} calls; two are enough. PyTorch says: {yours[reasons]}

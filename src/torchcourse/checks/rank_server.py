@@ -312,7 +312,8 @@ def _note_files(work: str) -> set[str]:
     def note(file: Any) -> None:
         with contextlib.suppress(TypeError, ValueError):
             path = os.path.realpath(os.fsdecode(file))
-            if path.startswith(folder + os.sep):
+            # tempfile.NamedTemporaryFile opens the file by way of its folder, and the file itself a moment later
+            if path.startswith(folder + os.sep) and not os.path.isdir(path):
                 wrote.add(os.path.relpath(path, folder))
 
     def hook(event: str, args: tuple) -> None:

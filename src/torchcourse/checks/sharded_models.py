@@ -538,6 +538,7 @@ exercise(
                     mesh=mesh)
                 Two calls of `fully_shard` take the same weight: that of the first layer is also that of the last one.
                 Leave both layers to the last call, the one on the model.
+                look: one call for each whole block, `model.blocks[i]`, and one for the model
                 when: "shared" in yours["error"]
             for block in model.blocks:\n        fully_shard(block, mesh=mesh) → pass
                     && fully_shard(model, mesh=mesh) → pass
@@ -1141,6 +1142,15 @@ exercise(
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+def _settings(model: nn.Module) -> list[str]:
+    """Everything about the modules but their tensors, a line for each setting."""
+    lines = [line.strip() for line in repr(model).splitlines()]
+    for name, module in model.named_modules():
+        plain = {key: value for key, value in vars(module).items() if isinstance(value, bool | int | float | str)}
+        lines += [f"{name}.{key} = {value!r}" for key, value in plain.items()]
+    return lines
+
+
 def _cut_on_rank(answer: Any, depth: int, heads: int) -> dict:
     """The answer's plan for a model on two ranks, and what a step with it computes and sends."""
     world = dist.get_world_size()
@@ -1153,8 +1163,7 @@ def _cut_on_rank(answer: Any, depth: int, heads: int) -> dict:
         return {"raises": f"ValueError({str(error)[:60]!r})"}
     if not isinstance(plan, dict):
         return {"instead": show(plan)}
-    lines = zip(repr(two).splitlines(), repr(one).splitlines(), strict=False)
-    if changed := [now.strip() for now, before in lines if now != before]:
+    if changed := [now for now, before in zip(_settings(two), _settings(one), strict=False) if now != before]:
         return {"changed": changed[0]}
     if odd := [style for style in plan.values() if not isinstance(style, ParallelStyle)]:
         return {"no style": show(odd[0])}
@@ -1264,7 +1273,8 @@ exercise(
                 The values of a plan are objects such as `ColwiseParallel()`. One of yours is {yours[no style][0]}.
                 when: "no style" in yours
             plan = {} → plan = {}; model.blocks[0].up.out_features //= ranks
-                Your function changes the model, which now has a layer `{yours[changed][0]}`. Only return the plan:
+                    || plan = {}; model.blocks[0].attention.head_width //= ranks
+                Your function changes the model, which now has `{yours[changed][0]}`. Only return the plan:
                 `parallelize_module` does the rest.
                 when: "changed" in yours
             % ranks: → % (ranks + 1): || % ranks == 0:
@@ -1305,6 +1315,13 @@ exercise(
                 look: after a layer cut by outputs, each rank has its part of the numbers: the next layer takes just
                     these, and its output is whole again on all ranks
                 when: yours["error"][0]
+            "attention.value", "up") → "attention.value") && "attention.out", "down" → "attention.out", && return plan
+                    → for i in range(len(model.blocks)):\n        plan[f"blocks.{i}.up"] =
+                    RowwiseParallel(input_layouts=Replicate())\n        plan[f"blocks.{i}.down"] =
+                    ColwiseParallel(output_layouts=Replicate())\n    return plan
+                `up` and `down` are cut the other way around: the output is right, but the numbers between them have to
+                be sent.
+                look: `ColwiseParallel` for the first layer of a pair, `RowwiseParallel` for the second
             _plan_but((_COLUMNS, _COLUMNS.replace("ColwiseParallel()", _GATHERED)), (_ROWS_OF,
                     _ROWS_OF.replace("RowwiseParallel()", _TAKES_PART)))
             _plan_but((_COLUMNS, _COLUMNS.replace("ColwiseParallel()", _TAKES_PART)), (_ROWS_OF,

@@ -150,6 +150,9 @@ exercise(
                 You compared every prediction with every label: the shapes [N, 1] and [N] broadcast to [N, N].
             dim=1 → None
                 `argmax()` without `dim` looks for the largest logit of the whole tensor, not of each row.
+            logits.argmax → logits.softmax(dim=0).argmax
+                You took a softmax over the images, `dim=0`, which can change the class that is largest in a row.
+                look: argmax needs no softmax; the classes lie along `dim=1`
             argmax → amax
                 You compared the largest logits with the labels. What counts is where they are: `argmax`.
             .mean().item() → .sum().item() / logits.shape[1] || .sum().item() / logits.numel()
@@ -445,7 +448,7 @@ exercise(
         measure=lambda ask, model, batches, training: ask.observe(_one_evaluation, model, batches, training),
         mistakes=[
             *side_effects(_evaluate, lambda model, batches: batches.pop()),
-            """
+            r"""
             model.eval() → pass || model.training = False
                 The images went through the model in train mode: batch norm used and changed its statistics.
                 look: `model.eval()` before the loop: it reaches every layer
@@ -463,9 +466,11 @@ exercise(
                 look: `zero_grad`, `p.grad = None`: an evaluation needs neither
                 when: "gradients" in yours[CHANGED]
             model.train(was_training) → pass || model.train() || model.training = was_training
-                You did not put all of the model back into its old mode, so what runs next would run in the wrong one.
-                look: keep `model.training` before the loop, and pass it to `model.train(…)` after it, which reaches
-                    every layer; `model.training = …` sets one flag only
+            was_training = model.training\n    model.eval() → model.eval()\n    was_training = model.training
+                The model, or a part of it, is not in its old mode afterward, so what runs next would run in the wrong
+                one.
+                look: keep `model.training` before you call `model.eval()`, which sets it to False. After the loop, pass
+                    it to `model.train(…)`, which reaches every layer; `model.training = …` sets one flag only
                 when: "modes" in yours[CHANGED]
             lambda *given: _evaluate(*given)[0]
             lambda *given: [*_evaluate(*given), 1]
@@ -489,6 +494,11 @@ exercise(
                 Your {yours[number]} is the mean of the batches' means: the short last batch counts as much as any.
                 look: weight each batch by `len(labels)`, divide once at the end
                 when: _follows(lambda means, sizes: sum(means) / len(means))
+            loss_sum / seen → loss_sum / (len(batches) * len(batches[0][1]))
+            right / seen → right / (len(batches) * len(batches[0][1]))
+                You divide by the number of batches times the size of the first one, but the last batch is shorter.
+                look: add up `len(labels)` in the loop
+                when: _follows(lambda means, sizes: np.dot(means, sizes) / (len(sizes) * sizes[0]))
             in batches → in batches[:-1]
                 Your {yours[number]} leaves out the last batch, the short one.
                 look: the end of the loop
@@ -806,6 +816,7 @@ exercise(
         mistakes=r"""
             v.mul_(momentum).add_(p.grad) → v = momentum * v + p.grad || v.copy_(p.grad)
                 The velocity forgets everything: this is plain SGD without momentum.
+                look: `v = …` gives a new tensor the name v, and the list keeps the old one; `v.mul_(…)` changes it
             add_(p.grad) → add_(p.grad, alpha=1 - momentum)
                 You mixed in only a part of the gradient, (1 − momentum). PyTorch's SGD adds all of it.
             mul_(momentum) → mul_(1 - momentum)
