@@ -165,6 +165,14 @@ def test_a_part_that_is_late_is_ended_with_all_it_started(tmp_path, monkeypatch)
     assert not [child for child in psutil.Process().children(recursive=True) if "sleep(300)" in child.cmdline()]
 
 
+def test_what_tests_said_is_kept_until_they_run_again(tmp_path):
+    (tmp_path / "tests.xml").write_text("<testsuites/>")
+    parts.perform("ddp", [sys.executable, "-c", ""], {}, None, tmp_path, tmp_path)
+    assert (tmp_path / "tests.xml").exists()
+    parts.perform("tests", [sys.executable, "-c", ""], {}, None, tmp_path, tmp_path)
+    assert not (tmp_path / "tests.xml").exists(), "an old file says nothing about this run"
+
+
 def test_tests_are_counted_and_chosen_by_their_marker(tmp_path):
     (tmp_path / "tests.xml").write_text(
         '<testsuites><testsuite tests="5" failures="1" errors="0" skipped="1"/></testsuites>'
@@ -293,6 +301,21 @@ def test_a_notebook_that_hangs_is_a_failure_and_leaves_time_for_the_next(tmp_pat
     assert {row["status"] for row in done.values()} == {"failed"}
 
 
+@pytest.mark.parametrize("minutes, status", [("2", parts.CUT), ("60", 1)])
+def test_a_notebook_that_the_end_of_the_part_kills_has_not_failed(tmp_path, monkeypatch, minutes, status):
+    """With an hour left, it is the notebook's own limit that kills it."""
+    (tmp_path / "course.toml").write_bytes((gpu.ROOT / "course.toml").read_bytes())
+
+    def run_notebook(source, executed, chapter, kind, device, budget, ranges, timeout, **_):
+        return course.run.Result(chapter, kind, device, failures=[f"killed after {timeout:.0f} s"])
+
+    monkeypatch.setattr(course.run, "run_notebook", run_notebook)
+    monkeypatch.setattr(course.run, "best_device", lambda: ("cuda", "a GPU"))
+    out = tmp_path / "out"
+    assert course.main(["--chapters", "01", "--minutes", minutes, "--out", str(out)], tmp_path) == status
+    assert (out / "done.json").exists() == (status == 1), "what was cut off is executed again"
+
+
 def test_budgets_are_proposed_where_there_are_none():
     row = {"chapter": "05_small", "kind": "lecture", "device": "cuda", "origin": "real", "seconds": 11.0, "mib": 2100.0}
     row |= {"budget": None, "status": "passed"}
@@ -362,6 +385,13 @@ def test_a_problem_of_any_kind_is_a_row():
         raise NVMLError_NotSupported("Not Supported")
 
     assert limits.attempt(measure) == {"error": "NVMLError_NotSupported: Not Supported"}
+
+
+def test_rows_do_not_find_what_others_compiled():
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    before = cache_dir()
+    assert len({limits.attempt(cache_dir), limits.attempt(cache_dir), before}) == 3 and cache_dir() == before
 
 
 def ranks():

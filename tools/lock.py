@@ -22,7 +22,7 @@ from tools.course import ROOT
 
 PYTORCH = ("torch", "torchvision")
 # Only a CUDA build needs these, each build its own, and torch names their versions itself.
-OF_PYTORCH = re.compile(r"(nvidia|cuda)-.*|triton")
+OF_PYTORCH = re.compile(r"nvidia-(?!ml-py).*|cuda-.*|triton")
 # Kept at an older version. jsonschema checks notebooks for Jupyter; from 4.25 on, its import builds 38 parsers for
 # addresses that no notebook has: two seconds for each process that reads a notebook, as much as importing PyTorch. The
 # bound stands here, and not in pyproject.toml, because uv would refuse the hashed lock beside it.

@@ -30,7 +30,8 @@ from tools.course import ROOT
 
 FOLDER = ROOT / "build" / "wheelhouse"
 AT_A_SCREEN = {"jupyterlab", "ipywidgets", "nbval"}  # of the extra `lab`: not needed to run the course headless
-ON_TOP = ("pytest>=8.2",)  # for the tests; the notebooks' runner needs nothing that the course does not
+# For the tests, and for the power of a GPU; the notebooks' runner needs nothing that the course does not.
+ON_TOP = ("pytest>=8.2", "nvidia-ml-py>=12")
 # What a machine with PyTorch and torchvision has; versions are not known.
 BESIDE_TORCH = """torch torchvision numpy pillow filelock fsspec jinja2 markupsafe mpmath networkx setuptools sympy
 triton typing-extensions cuda-bindings cuda-pathfinder cuda-toolkit"""

@@ -68,7 +68,7 @@ def part(name: str, quick: bool, folder: Path, minutes: float | None = None, aga
     command = f"make {'bench' if here.type == 'cpu' else 'gpu'} PARTS={name}"
     topic = "bench" if name in TOGETHER else TOPICS.get(name, name)
     if name in TOGETHER:
-        command = "make bench"
+        command = "make bench" if here.type == "cpu" else command
         results = earlier(folder, here) | {name: {"date": rows.date, "commit": rows.key.get("commit")} | results}
     path = save.write(topic, results, command, device=here, folder=folder, date=rows.date)
     rows.finish()

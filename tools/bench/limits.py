@@ -7,7 +7,7 @@
      "attention": {"length": 2048, "written out": {"ms": {...}, "peak_mib": 812.5 or null}, "math": ..., "flash": ...,
                    "efficient": ..., "cudnn": ..., "flex": ...},                        forward and backward
      "checkpoint": {"none": {"images_per_s": {...}, "peak_mib": ...}, "each block": ..., "one piece": ...},
-     "loading": {"cores": 16, "photos": 1024,
+     "loading": {"cores": 16, "photos": 2048,
                  "rows": [{"workers": 4, "batch": 128, "images_per_s": 9000.0, "waiting": 0.4}, ...]},
                                         waiting: share of the time in which the training waits for a batch
      "energy": {"watts": 610.0, "seconds": 5.0, "images": 90000, "wh_per_million_images": 9.4}}
@@ -19,10 +19,12 @@ What a device or a package does not have is {"error": sentence}. channels_last w
 import functools
 import io
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -80,11 +82,11 @@ def measure(rows: Rows, quick: bool = False, say: Say = print) -> dict[str, Any]
         for name in ("none", "each block", "one piece")
     }
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    photos = 16 if quick else 1024
+    photos = 16 if quick else 2048  # at least two batches for each of 16 workers
     workers = [0, 1] if quick else [count for count in (0, 1, 2, 4, 8, 16) if count <= cores]
     loads = [
         {"workers": count, "batch": size} | row(f"loading {count} workers, batch {size}", "fp32", loading, *what)
-        for size in ([8] if quick else [32, 256])
+        for size in ([8] if quick else [16, 64])
         for count in workers
         for what in [(count, size, photos, device, quick)]
     ]
@@ -102,13 +104,19 @@ def measure(rows: Rows, quick: bool = False, say: Say = print) -> dict[str, Any]
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns; {"error": sentence} where the device or a package cannot do it."""
-    try:
-        return function(*arguments)
-    except Exception as problem:  # of any kind: NVML, Triton and cuDNN have their own
-        return {"error": last_words(f"{type(problem).__name__}: {problem}")}
-    finally:
-        torch.compiler.reset()  # what one row compiled must not help the next
+    """What the function returns; {"error": sentence} where the device or a package cannot do it.
+
+    What one row compiled must not help the next, neither from memory nor from a cache on the disk.
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+        caches = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}
+        try:
+            with mock.patch.dict(os.environ, caches):
+                return function(*arguments)
+        except Exception as problem:  # of any kind: NVML, Triton and cuDNN have their own
+            return {"error": last_words(f"{type(problem).__name__}: {problem}")}
+        finally:
+            torch.compiler.reset()
 
 
 def stepper(

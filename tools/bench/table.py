@@ -57,7 +57,8 @@ def markdown(measurement: measurements.Measurement) -> str:
     results, about = measurement.results, measurement.hardware
     versions = measurement.versions | results.get("libraries", {}).get("versions", {})
     using = ", ".join(f"{name} {version}" for name, version in versions.items() if name not in ("python", "numpy"))
-    blocks = [f"Measured on {about['device']} ({about['vector']}), {measurement.date}, with {using}. Median [range]."]
+    vector = f" ({about['vector']})" if about["kind"] == "cpu" else ""
+    blocks = [f"Measured on {about['device']}{vector}, {measurement.date}, with {using}. Median [range]."]
     for name, block in (("mnist", mnist), ("cifar", cifar), ("libraries", libraries)):
         if name in results:
             blocks += block(results)

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from tools.bench.peak import matmul
+from tools.bench.precision import float32_bits
 from tools.bench.rows import Rows
 from tools.bench.speed import Spread, per_second
 from tools.bench.training import Say, mflop, mlp, random_images, train_step
@@ -35,22 +36,23 @@ def measure(rows: Rows, quick: bool = False, say: Say = print) -> dict[str, Any]
     batches = [1, 16] if quick else [2**power for power in range(13)]
     sizes = [32, 64] if quick else [2**power for power in range(5, 12 if device.type == "cpu" else 14)]
     least = 0.001 if quick else 0.1
-    networks = {}
-    for name, make in NETWORKS.items():
-        found = []
-        for batch in batches:
-            found.append(rows(f"{name}, batch {batch}", "float32", both, make, batch, device, least))
-            say(f"throughput: {name}, batch {batch}: {found[-1]['train']['median']:,.0f} images/s in training")
-        model = make().to(device)
-        networks[name] = {
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "mflop": mflop(model, *random_images(32, (1, 28, 28), device)),
-            "batch": batches,
-        }
-        for way in ("train", "forward"):
-            networks[name] |= columns(way, [row[way] for row in found])
-    products = [rows(f"matmul {size}", "float32", matmul, size, torch.float32, device, least) for size in sizes]
-    say(f"throughput: matrix products of up to {max(row['median'] for row in products):,.0f} GFLOP/s")
+    with float32_bits("fp32", device):  # what the rows are called; on a GPU, convolutions use TF32 otherwise
+        networks = {}
+        for name, make in NETWORKS.items():
+            found = []
+            for batch in batches:
+                found.append(rows(f"{name}, batch {batch}", "float32", both, make, batch, device, least))
+                say(f"throughput: {name}, batch {batch}: {found[-1]['train']['median']:,.0f} images/s in training")
+            model = make().to(device)
+            networks[name] = {
+                "parameters": sum(p.numel() for p in model.parameters()),
+                "mflop": mflop(model, *random_images(32, (1, 28, 28), device)),
+                "batch": batches,
+            }
+            for way in ("train", "forward"):
+                networks[name] |= columns(way, [row[way] for row in found])
+        products = [rows(f"matmul {size}", "float32", matmul, size, torch.float32, device, least) for size in sizes]
+        say(f"throughput: matrix products of up to {max(row['median'] for row in products):,.0f} GFLOP/s")
     return {
         "device": devices.describe(device),
         "threads": torch.get_num_threads(),

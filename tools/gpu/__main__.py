@@ -111,7 +111,7 @@ def prepare(options: argparse.Namespace) -> dict[str, str]:
     """Bring wheels and data into reach, of this process and of those that it starts; returns their environment."""
     OUT.mkdir(parents=True, exist_ok=True)
     wheels, site = options.wheels or ROOT / machine.WHEELS, None
-    missing = machine.lacking(machine.NEEDED | machine.HELPFUL)
+    missing = machine.lacking(machine.NEEDED | machine.HELPFUL | machine.POWER)
     if options.wheels or (missing and wheels.is_dir()):
         site = OUT / "site"
         count = carry.install(wheels, site)
@@ -206,7 +206,7 @@ def archive(folder: Path | None) -> Path:
     """Everything that should come back from a machine that will be gone, packed from the root of the clone."""
     path = OUT / "results.tar.gz"
     wanted = [*OUT.glob("report*.json"), *OUT.glob("tests.xml"), *OUT.glob("run/*.json"), *OUT.glob("run/*.html")]
-    wanted += [*OUT.glob("run/*/*.ipynb"), *(ROOT / "build" / "bench").glob("rows-*.jsonl")]
+    wanted += [*OUT.glob("run/*/*.ipynb"), *OUT.glob("run/*/*.html"), *(ROOT / "build" / "bench").glob("rows-*.jsonl")]
     wanted += (folder or ROOT / "src" / "torchcourse" / "measurements").glob("*-*.json")
     new = path.with_suffix(".new")
     with tarfile.open(new, "w:gz") as pack:

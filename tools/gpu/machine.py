@@ -28,6 +28,7 @@ NEEDED = {  # module that is imported -> what for
     "nbconvert": "executing notebooks",
     "pytest": "the tests",
 }
+POWER = {"pynvml": "the energy of a training run"}  # of the package nvidia-ml-py, for torch.cuda.power_draw
 HELPFUL = {"lightning": "a section of chapter 06", "accelerate": "a section of chapter 06"}
 
 
@@ -137,6 +138,9 @@ def packages() -> list[Finding]:
     if absent:
         said = f"{' and '.join(absent)} not there: the cells of chapter 06 that use them say so and go on"
         found.append(Finding("frameworks", None, said))
+    if lacking(POWER):
+        said = "nvidia-ml-py not there: the energy of a training run will not be measured"
+        found.append(Finding("power", None, said, "pip install nvidia-ml-py"))
     return found
 
 

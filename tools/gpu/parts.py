@@ -81,7 +81,8 @@ def perform(
 ) -> Outcome:
     """Run a part's command with its output shown; end it when it is late. Ctrl-C ends it, too, and is passed on."""
     start = time.monotonic()
-    (out / "tests.xml").unlink(missing_ok=True)
+    if part == "tests":  # what the tests said stays for the archive, also after later parts
+        (out / "tests.xml").unlink(missing_ok=True)
     # A session of its own: a Ctrl-C then comes to us alone, and we stop the part in good order.
     process = subprocess.Popen(what, cwd=root, env=os.environ | OWN | dict(environment), start_new_session=True)
     late = False
