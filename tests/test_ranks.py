@@ -144,6 +144,30 @@ def test_a_line_is_found_in_any_folder(tmp_path):
     assert places.place(stack, lambda name: name == "/home/Jürgen 陳/lab.py")[:2] == ("/home/Jürgen 陳/lab.py", 2)
 
 
+def test_a_process_whose_stack_ends_too_soon_is_asked_again(tmp_path, monkeypatch):
+    """faulthandler reads the stack of a thread that goes on meanwhile, so what it writes can be torn."""
+    child = """
+import signal, sys, time
+thread = 'Thread 0x1 (most recent call first):\\n  File '
+dumps = [
+    thread + '"torn.py", line 1 in calls\\n  File "torn',
+    '.py", line 2 in _start\\n' + thread + '"lab.py", line 7 in wait\\n  File "s", line 9 in _start\\n',
+]
+def write(*_):
+    with open(sys.argv[1], "a") as file:
+        file.write(dumps.pop(0) if dumps else "")
+signal.signal(signal.SIGUSR1, write)
+print("ready", flush=True)
+time.sleep(60)
+"""
+    monkeypatch.setattr(places, "PATIENCE", 0.2)
+    with subprocess.Popen([sys.executable, "-c", child, tmp_path / "stack"], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        (stack,) = places.stacks({process.pid: tmp_path / "stack"}, r"line \d+ in _start")
+        process.kill()
+    assert places.place(stack, lambda name: name in ("torn.py", "lab.py"))[:2] == ("lab.py", 7)
+
+
 def test_a_process_that_dies_is_named_and_not_those_that_lose_it():
     def dies():
         if dist.get_rank() == 0:
