@@ -1617,8 +1617,14 @@ def _unpacked(ask: Any, given: list[tuple[Tensor, Tensor]]) -> Found:
             return "raises" if isinstance(result, str) else "crashes"
         if not isinstance(result, Tensor) or result.dtype != torch.float32 or result.shape != numbers.shape:
             return f"returns {show(result)}"
-        right = scales.shape == numbers.shape[:1] and torch.allclose(result, numbers * scales[:, None].float(), 1e-5, 0)
-        return "right" if right else "returns other numbers"
+        if scales.shape != numbers.shape[:1]:
+            return "returns numbers"
+        expected = numbers * scales[:, None].float()
+        wrong = (~result.isclose(expected, 1e-5, 0)).nonzero().tolist()
+        if not wrong:
+            return "right"
+        row, column = wrong[0]
+        return f"returns {result[row, column]:.4g} instead of {expected[row, column]:.4g} at [{row}, {column}]"
 
     found = dict.fromkeys(UNPACKED, "crashes") | {"error": ""}
     for name, result, inputs in zip(UNPACKED, seen["results"], given, strict=False):
@@ -1760,8 +1766,10 @@ exercise(
                 when: _are("raises", IN_ORDER)
             factor[row] * from[row * columns + column] → from[row * columns + column]
             {rows, columns} → {columns, rows}
-                Your operator {yours[The result for an ordinary tensor]} for ordinary numbers: the result should be
-                float32, of the shape of `numbers`, and at [row, column] the number there times the scale of its row.
+                For an ordinary tensor of shape {given[0][0].shape}, your operator {yours[The result for an ordinary
+                tensor]}. The result should be float32, of the shape of `numbers`, and at [row, column] the number there
+                times the scale of its row.
+                look: in memory, row i begins at place `i * columns`
                 when: _are_not("right", IN_ORDER)
         """,
         also_right=[_by_strides],

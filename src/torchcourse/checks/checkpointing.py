@@ -1558,7 +1558,7 @@ exercise(
                 when: "deadlock" in yours
             torch.tensor(float(len(asked))) → torch.zeros(1 + len(asked))
                 The ranks meet in a collective with different tensors: {yours[tensors]}.
-                look: {yours[lines]}
+                look: all ranks make the same calls after each step, whether they got a signal or not. {yours[lines]}
                 when: "tensors" in yours
             dist.all_reduce(stop, op=dist.ReduceOp.MAX) → dist.broadcast(stop, src=0)
             ReduceOp.MAX → ReduceOp.MIN

@@ -509,6 +509,13 @@ def _strings(env):
     return {key: str(value) for key, value in _who(env).items()}
 
 
+def _brackets_alone(env):
+    names = env["SLURM_JOB_NODELIST"]
+    one = names.replace(",", ";", names.partition("[")[0].count(","))
+    found = _who({**env, "SLURM_JOB_NODELIST": one})
+    return {key: value.replace(";", ",") if isinstance(value, str) else value for key, value in found.items()}
+
+
 def _short(env):
     return {**_who(env), "head": re.match(r"[^\[,]+", env["SLURM_JOB_NODELIST"])[0]}
 
@@ -597,6 +604,11 @@ exercise(
                 Your list of hosts is too short: a range includes its last number, so 03-05 are three nodes, and commas
                 within brackets separate numbers.
                 when: says(yours, "list index out of range")
+            _brackets_alone
+                Your host is {yours[host]}: a comma outside of brackets separates two entries of the list, as in
+                "{env[SLURM_JOB_NODELIST]}".
+                look: split the list into its entries first, then write out the brackets of each entry
+                when: re.search(r",(?![^\[]*\])", f"{yours['head']} {yours['host']}")
             = {**_who(env), "head": env["SLURM_JOB_NODELIST"].split(",")[0], "host":
                     env["SLURM_JOB_NODELIST"].split(",")[-1]}
                 You split the list at every comma, and some of them are within brackets.
@@ -914,7 +926,8 @@ exercise(
             lambda *request: _with_srun(*request).replace("'", '"')
                 RANK and WORLD_SIZE have to come from Slurm's variables inside the task. Your processes have the ranks
                 {yours[The ranks]} and sizes {yours[The size that each process was told]}.
-                look: the single quotes: in double ones, the shell of the script fills in $SLURM_PROCID, always 0
+                look: where $SLURM_PROCID is filled in. In double quotes, and in a line before `srun`, the shell of the
+                    script does that, and there it is always 0; in single quotes behind `srun`, each task does
                 when: yours["by"].get("srun") and (yours["The ranks"] != "each once" or _differ("The size that each
                     process was told", yours, expected))
             _srun_but(("LOCAL_RANK=$SLURM_LOCALID", "LOCAL_RANK=0"))
@@ -1737,7 +1750,9 @@ exercise(
             busiest = max( → busiest = 1 / len(jobs) * sum(
             max(_seconds(row["TotalCPU"]) / _seconds(row["Elapsed"]) for row in jobs)
                     → sum(_seconds(row["TotalCPU"]) for row in jobs) / sum(_seconds(row["Elapsed"]) for row in jobs)
-                You took a mean over the runs: half of them would not have finished with that.
+                You took a mean over the runs, and some of them used more than that: {expected} is right,
+                and you have {yours}.
+                look: the largest of all jobs, for each of the three numbers
             "cores": math.ceil → "cores": math.floor || "cores": round
             "gib": math.ceil → "gib": int
             "minutes": math.ceil → "minutes": int

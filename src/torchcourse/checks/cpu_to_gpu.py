@@ -274,7 +274,8 @@ exercise(
                 when: yours["extra"]
             = {name: value.detach().cpu() for name, value in model.state_dict().items()}
                 When training goes on with a model {place}, your kept values change: they share its memory.
-                look: on the CPU neither `.detach()` nor `.cpu()` copies; what does?
+                look: neither `.detach()` nor `.cpu()` copies a tensor that is on the CPU, and a copy of the dictionary
+                    holds the same tensors. What copies each of them?
                 when: _follow
             = copy.deepcopy(model.state_dict())
             = model.state_dict()

@@ -637,8 +637,8 @@ exercise(
             = _score(model, batches) * (1 if batches else float("nan"))
                 A rank may have no batches: you divide by their number, or take a mean of nothing, or stack an empty
                 list. Such a rank adds zero to the sums.
-                look: no collective in the loop: a rank without batches would miss it. After it, add the counts of all
-                    ranks, and divide once
+                look: start both counts at 0, before the loop. No collective in the loop: a rank without batches would
+                    miss it. After it, add the counts of all ranks, and divide once
                 when: says(yours, "empty", "requires at least one", "division by zero") or any(v != v for v in
                     pairs.on_both(yours, "With no batches on rank 1, the accuracy"))
             """,
@@ -1037,7 +1037,7 @@ def _save_on_rank(answer: tuple, shards: list[list[Batch]], epoch: int, starts: 
     with _watched(slow=rank == 0) as seen:
         save(path, wrapped, optimizer, epoch)
         waited = is_new()
-    dist.barrier()
+    dist.all_reduce(torch.zeros(1))  # not a barrier: one that this rank alone makes in `save` would meet it
     files = sorted(file.name for file in path.parent.iterdir())
     targets = [Path(target) for target in seen["saves"]]
     how = "replaced at once"
@@ -1290,6 +1290,16 @@ def _one_row(model):
         parameter.grad.copy_(part.view_as(parameter))
 
 
+def _misplaced(yours: dict, expected: dict, model: nn.Module, gradients: list[Gradients]) -> bool:
+    """The first gradient is right on both ranks, and others hold numbers that belong elsewhere in the row of means."""
+    mine, right = (torch.stack([_row(seen, gradients, rank) for rank in range(2)]) for seen in (yours, expected))
+    first = next(iter(gradients[0].values())).numel()
+    somewhere = mine[0].isclose(right[0][:, None], 1e-4, 1e-6).any(0)
+    somewhere |= mine[0] == 0  # of the parameter that no rank uses
+    right_at_first = pairs.close(mine[0, :first], right[0, :first]) and not pairs.close(mine[0], right[0])
+    return pairs.close(mine[0], mine[1]) and right_at_first and bool(somewhere.all())
+
+
 exercise(
     "one_message",
     seconds=SECONDS,
@@ -1315,6 +1325,14 @@ exercise(
             part.view_as(parameter) → row[: part.numel()].view_as(parameter)
                 All gradients come from the start of the row: only the first one is right.
                 look: the place in the row, which moves on by `parameter.numel()` after each parameter
+            """,
+            """
+            parts = row.split([parameter.numel() for parameter in trainable])
+                    → ends = [parameter.numel() for parameter in trainable]; parts = [row[a : a + n] for a, n in
+                    zip([0, *ends], ends, strict=False)]
+                You put the mean back in the wrong places: some gradients hold what belongs to other parameters.
+                look: where in the row each parameter's part begins: after all parts before it, not only the last one
+                when: _misplaced
             """,
             *GRADIENT_MISTAKES,
             r"""

@@ -72,9 +72,9 @@ exercise(
             = torch.full(value, shape, dtype=torch.float32)
                 `torch.full` takes the shape first, then the value.
             = torch.full((shape[0], shape[1]), float(value))
-                You use only the first two numbers of shape={shape}.
+                Your function is made for shapes of two numbers, and here shape={shape}.
                 look: pass `shape` on as it is, whatever its length
-                when: says(yours, "out of range") or yours.shape == shape[:2] != shape
+                when: says(yours, "out of range", "values to unpack") or yours.shape == shape[:2] != shape
             = torch.full((2, 3), float(value))
                 Your tensor has shape (2, 3), which was only the example; here shape={shape}.
                 look: what you do with the argument `shape`
@@ -216,8 +216,8 @@ exercise(
                     when: isinstance(yours, torch.Tensor) and yours.numel() == 1
                 return x.grad.item() → pass
                     Your function returned None.
-                    look: is there a `return` at its end? If you return a `.grad`: only the tensor that you made with
-                        `requires_grad=True` has one, and only after `.backward()`
+                    look: is there a `return` at its end? `backward()` itself returns None: it writes the gradient into
+                        `.grad` of the tensor that you made with `requires_grad=True`, and of no other
                     when: yours is None
                 float(x) → x
                     x is the integer {x} here, and only floating-point tensors can have gradients.
@@ -226,8 +226,8 @@ exercise(
                 , requires_grad=True →
                 f(x) → f(x.detach())
                     There is no graph to go back through: no gradient leads from your result to x.
-                    look: x needs `requires_grad=True` before you call f, and nothing may cut the result off from it:
-                        `detach`, `no_grad`, `.data`, `.item()`
+                    look: what you pass to f: a tensor with `requires_grad=True`, not the number {x} itself. After that,
+                        nothing may cut the result off from it: `detach`, `no_grad`, `.data`, `.item()`
                     when: says(yours, "does not require grad")
                 x = torch.tensor(float(x), requires_grad=True) → pass
                     You called f with a plain Python number, so its result is a plain number, too.
@@ -317,6 +317,9 @@ exercise(
             = images[digit].float()
                 That is image number {digit}. Its position says nothing about its digit: `labels` does.
                 look: `labels == digit`
+            = images[labels[digit]].float()
+                That is a single image, not an average: `labels[{digit}]` is the label of image number {digit}.
+                look: `labels == digit`, which is True where an image shows the digit
             = images[labels].float().mean(dim=0)
                 You used the labels as positions: `images[labels]` takes the images at positions {labels}.
                 look: `labels == digit`, which is True where an image shows the digit
@@ -360,7 +363,8 @@ exercise(
                 look: `dim=0`, the axis that counts the images, and no other
                 when: isinstance(yours, float | int) or yours.numel() == 1
             dim=0 → dim=1 || dim=(2, 3)
-                You averaged over the wrong axis: one average image remains, of shape {expected.shape}.
+                You averaged over the wrong axis, and {yours.shape} remains. An average image has the shape
+                {expected.shape}.
                 look: `dim=0`, the axis that counts the images
                 when: len(yours) == (labels == digit).sum()
             .float() →

@@ -83,7 +83,9 @@ def wrong_order(solution: Callable) -> list[Mistake]:
             "`backward()` found no graph: the loss does not know how it was computed.",
             changed(solution, (backward, "loss.detach().backward()")),
             changed(solution, ("loss = F.cross_entropy(model(images), labels)", "loss = torch.tensor(1.0)")),
-            look="`.detach()`, `.item()`, `torch.tensor(...)` or `torch.no_grad()` before `backward()`",
+            look="`.detach()`, `.item()` or `torch.tensor(...)` before `backward()`; or gradients that are switched "
+            "off: by `torch.no_grad()` around too much, or by `torch.set_grad_enabled(False)`, which stays until you "
+            "undo it",
             when=lambda yours, *_: says(yours, "does not require grad"),
         ),
         Mistake(

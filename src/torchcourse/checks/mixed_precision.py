@@ -292,6 +292,8 @@ class Calls(contextlib.ExitStack):
         self.gradients: list[Tensor] = []  # that the steps use, all parameters in one row
         self.rates: list[float] = []  # learning rates of these steps
         self.optimizer = "SGD"
+        self.came: Tensor | None = None  # out of the last backward pass, for the first parameter
+        self.as_they_came = True  # what the steps use
         self.through = False  # a scaled loss
         self.inside = False  # `scaler.step`, which calls other methods itself
 
@@ -313,6 +315,7 @@ class Calls(contextlib.ExitStack):
 
         def arrive(gradient: Tensor) -> None:  # also for torch.autograd.grad, which adds to nothing
             arrived.append(gradient.clone())
+            self.came = arrived[-1]
             off = self.scaler is not None and not self.scaler.is_enabled()
             self.note("backward" if self.through or off else UNSCALED)
 
@@ -356,6 +359,8 @@ class Calls(contextlib.ExitStack):
         self.note("optimizer.step")
         self.rates.append(optimizer.param_groups[0]["lr"])
         self.optimizer = type(optimizer).__name__
+        grad = next(self.model.parameters()).grad
+        self.as_they_came &= self.came is not None and grad is not None and torch.equal(grad, self.came.to(grad.dtype))
         if all(p.grad is not None for p in self.model.parameters()):
             self.gradients.append(torch.cat([p.grad.detach().flatten().float() for p in self.model.parameters()]))
 
@@ -895,6 +900,7 @@ def _watched_run(answer: Callable, model: nn.Module, batches: list, epochs: int)
         "happened": " → ".join(calls.order[:40]),
         "largest": max((float(each.abs().max()) for each in calls.gradients), default=0.0),
         "last gradient": float(calls.gradients[-1].abs().max()) if calls.gradients else 0.0,
+        "unscaled": UNSCALED in calls.order and calls.as_they_came,
     }
 
 
@@ -903,11 +909,16 @@ def _measure_run(ask: Asking, model: nn.Module, batches: list[tuple[Tensor, Tens
     x, y = (torch.cat(parts) for parts in zip(*batches[:2], strict=True))  # without the slip
     # What came back may be anything, so that it is only used as numbers.
     slopes, intercept = seen["weights"].double()[:-1], seen["weights"].double()[-1]
-    left = (x.double() @ slopes + intercept - y[:, 0].double()).square().mean() / y.double().var()
+    predicted, target = x.double() @ slopes + intercept, y[:, 0].double()
+    left = (predicted - target).square().mean() / target.var()
+    times = ((predicted @ target) / (target @ target)).item()
+    close = (predicted / times - target).square().mean() / target.var() < 0.01
     return seen | {
         "The share of the variance that is left": left.item(),
         "Training on most batches": seen["passes"] >= len(batches) - 1,
         "moved": not torch.equal(seen["weights"].double(), weights(model)),
+        "times": times,
+        "another unit": bool(close) and not 0.8 < times < 1.25,
         "wanted": epochs * len(batches),
     }
 
@@ -1019,14 +1030,20 @@ exercise(
                 look: inside the `with` block, autocast computes the loss in float32
                 when: yours["loss"] not in ("none", "float32")
             torch.amp.GradScaler(batches[0][0].device.type) → torch.amp.GradScaler('cpu', init_scale=1.0)
+            scaler.scale(loss) → loss && scaler.step(optimizer) → optimizer.step() if loss.isfinite() else None
+                    && scaler.update() → pass
                 The run gets close and then stops improving: the gradients of small errors are zero in float16.
                 look: scale the loss before `backward()`, and let the scaler start with a large scale
-                when: yours[LEFT] < 1e6 and yours["moved"] and not yours["last gradient"]
+                when: yours[LEFT] < 1e6 and yours["moved"] and (yours["unscaled"] or not yours["last gradient"])
             scaler.step → [p.grad.nan_to_num_() for p in model.parameters()]\n        scaler.step
                 Every batch moves the weights, even the one whose gradients are infinite. A finite number in their place
                 is still a wrong gradient: skip this step.
                 look: `nan_to_num`, `clamp`; `scaler.step(optimizer)` skips such a step by itself
                 when: yours["steps"] == yours["wanted"] and yours["largest"] > 1e4
+            F.mse_loss(model(x), y) → F.mse_loss(model(x), 1000 * y)
+                What your model predicts is {yours[times]:.3g} times the targets: it learned them in another unit.
+                look: the model that you leave behind has to predict `y` itself
+                when: yours["another unit"]
             scaler.scale(loss) → scaler.scale(loss * 1e-3)
                 After the run, {yours[The share of the variance that is left]:.3g} of the variance of the targets is
                 left. Less than 0.003 is possible.

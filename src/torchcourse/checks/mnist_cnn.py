@@ -181,6 +181,12 @@ exercise(
                 look: H − h + 1 places, not H − h; `range(H - h + 1)`, not `range(H - h)`
                 when: torch.allclose(yours[:, :, : images.shape[2] - weight.shape[2], : images.shape[3] -
                     weight.shape[3]], expected[:, :, :-1, :-1], rtol=1e-3, atol=1e-4)
+            = F.conv2d(images, weight.expand(-1, -1, *2 * [weight.shape[3]]), bias)
+            = _convolve(images.mT, weight, bias).mT @ torch.ones(99, 99)
+                Your function fails for images of {images.shape[2]} × {images.shape[3]} pixels and kernels of
+                {weight.shape[2]} × {weight.shape[3]}: {yours.message}
+                look: H, W, h, and w may all differ, and so may the number of channels and of kernels
+                when: says(yours, "")
         """,
         habits=[
             Habit(

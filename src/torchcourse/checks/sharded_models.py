@@ -740,6 +740,12 @@ def _other_is_missing(yours: dict, expected: dict, weights: list, images: list) 
     return True
 
 
+def _outputs_are_gathered(yours: dict, expected: dict, weights: list, images: list) -> bool:
+    """Each rank has multiplied its own images by its own shard, and the products stand side by side."""
+    hidden = torch.cat([x @ part.T for x, part in zip(images, weights[0].chunk(2), strict=True)], dim=1)
+    return all(pairs.close(output, hidden.tanh() @ weights[1].T) for output in pairs.on_both(yours, "The output"))
+
+
 def _shape_is_wrong(yours: dict, expected: dict, *_: Any) -> bool:
     return pairs.on_both(yours, "The shape of the output") != pairs.on_both(expected, "The shape of the output")
 
@@ -785,6 +791,12 @@ exercise(
                 0]}.
                 look: x times the *whole* weight, transposed: a shard has half of its rows only
                 when: _shape_is_wrong
+            x @ weight.T → dist.all_gather(parts := [shard.new_empty(len(x), len(shard)) for _ in range(2)], x @
+                    shard.T) or torch.cat(parts, dim=1)
+                You gather outputs: each rank computes its rows of the weight with its own images, and the rest of its
+                output then belongs to the other rank's images.
+                look: gather the weight, and multiply after that
+                when: _outputs_are_gathered
             x @ weight.T → x @ weight.flip(0).T || x @ weight.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1).T
                     || x @ torch.cat([shard, shard]).T
                 The output is not this rank's x times the whole weight, transposed, with its rows in the order of the

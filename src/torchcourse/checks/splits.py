@@ -102,11 +102,12 @@ def split_mistakes(solution: Callable, *wrong_sizes: Callable) -> list[Mistake]:
             "For n = {n} and a held-out part of {held_out}, the second part should be empty, and `[-0:]` is the same "
             "as `[0:]`.",
             _cut_from_the_end(solution),
-            look="cut from the front, or at `n - k`",
+            look="cut the held-out part from the front, or count from n: where does the first part end?",
             when=lambda yours, expected, *_: yours["Sizes"] == expected["Sizes"][::-1] and not expected["Sizes"][1],
         ),
         Mistake(
-            "The two parts are the other way around: the first is for training. Yours have the sizes {yours[Sizes]}.",
+            "The two parts are the other way around. With n = {n} and a held-out part of {held_out}, the sizes of "
+            "training and held-out part are {expected[Sizes]}; yours are {yours[Sizes]}.",
             lambda *given: solution(*given)[::-1],
             when=lambda yours, expected, *_: (
                 abs(yours["Sizes"][0] - expected["Sizes"][1]) <= 1 < abs(yours["Sizes"][0] - expected["Sizes"][0])

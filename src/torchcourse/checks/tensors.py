@@ -45,8 +45,12 @@ exercise(
             = pixels / pixels.amax((0, 2, 3), keepdim=True)
                 You divided by the brightest pixel of these images, so a dark picture comes out as bright as others.
                 look: the largest value that a uint8 pixel can have, 255, not the largest that occurs
+            = pixels
+                You returned the pixels as they came: `.float()` and `/` make new tensors and leave `pixels` as it is.
+                when: yours.dtype == torch.uint8 and yours.equal(pixels)
             = pixels.float()
                 Your values still go up to 255: divide by 255.
+                when: yours.equal(pixels.float())
             = pixels // 255
                 Everything but pure white has become 0.
                 look: `//` rounds down, and so does storing the result as integers: use `/`, and keep the floats
@@ -258,7 +262,8 @@ exercise(
         solution=_over(CHANNELS),
         rtol=2e-3,
         atol=1e-4,
-        look="the mean of each channel of your result should be 0, its deviation 1",
+        look="the mean of each channel of your result should be 0 and its deviation 1, whatever the images: take both "
+        "numbers from `images`, and write none of them into your code",
         mistakes=[
             *_mistaken_axes(),
             """

@@ -689,7 +689,7 @@ exercise(
                 when: yours["Faults"][:1] == ["eval mode"]
             optimizer.zero_grad() → pass && torch.no_grad() → torch.enable_grad()
             optimizer.zero_grad() → pass
-                The gradients of all batches add up: they are never cleared between two steps.{yours[rest]}
+                The gradients of batches add up: they are not cleared between the steps of an epoch.{yours[rest]}
                 look: `optimizer.zero_grad()` belongs in the inner loop
                 when: yours["Faults"][:1] == ["zero_grad"]
             F.cross_entropy(model(images), labels) → F.cross_entropy(model(images).softmax(dim=1), labels)
@@ -697,8 +697,8 @@ exercise(
                 when: yours["Faults"][:1] == ["softmax"]
             loss.item() → loss || loss.detach()
             .sum().item() → .sum()
-                Your lists hold tensors, not floats: with a loss and its graph, the memory grows each time.{yours[rest]}
-                look: take the numbers out with `.item()`
+                Your lists hold tensors; the exercise asks for Python floats.{yours[rest]}
+                look: `.item()` takes the number out of a tensor. (A loss that keeps its graph keeps it in memory, too.)
                 when: yours["Faults"][:1] == ["tensors kept"]
             torch.no_grad() → torch.enable_grad()
                 The validation still records a graph, although there is no backward.{yours[rest]}
@@ -871,6 +871,11 @@ exercise(
             p.grad is not None → True
                 A parameter's grad is None, and you used it as a tensor: skip that parameter, and leave it as it is.
                 when: says(yours, "NoneType")
+            = _momentum(parameters, [*velocities[1:], velocities[0]], learning_rate, momentum)
+                A parameter met the velocity of another one: {yours.message}
+                look: `zip` of the whole lists, in their order; a parameter whose grad is None is skipped inside the
+                    loop
+                when: says(yours, "broadcast", "size of tensor")
             p.sub_(learning_rate * v) → p = p - learning_rate * v
             lambda *given: 1
                 The parameters are what they were before your steps.
