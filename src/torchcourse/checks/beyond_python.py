@@ -1185,7 +1185,7 @@ exercise(
                 Your scales belong to rows, but you multiply the columns by them: the outputs are the rows.
                 look: `scales[:, None]` beside the matrix, or `scales` beside the product
             * scales → * scales[:, None]
-                You multiply each row of x by a scale, but each output has one: the second axis of the product.
+                You multiply each row of the product by a scale, but each output has one: its second axis.
             x @ → x.round() @ || x.to(torch.int8).float() @
                 You round x to integers as well. Here only the weights are integers; x stays float32.
         """,

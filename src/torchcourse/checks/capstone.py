@@ -110,6 +110,7 @@ def _splits(answer: Callable, n: int, seed: int) -> Seen:
         "train": train,
         "validation": validation,
         "together": len(train) + len(validation),
+        "sizes": f"{len(train)} and {len(validation)}",
         "tests": in_train or in_validation,
         "labels": right and also_right,
         "again": [sorted(rows) for rows, *_ in found[0]] == [sorted(rows) for rows, *_ in found[1]],
@@ -207,8 +208,9 @@ exercise(
                 when: len({*yours["train"], *yours["validation"]}) < n
             // 10 → // 5
             = _split(seed)[::-1]
-                Hold out a tenth of the images to choose by, rounded down. Your second set is not a tenth of {n}.
-                look: the order is (train_set, validation_set)
+                Hold out exactly a tenth of the images to choose by, rounded down. Of {n} images, your sets have
+                {yours[sizes]}.
+                look: the order, (train_set, validation_set). A coin for each image gives only about a tenth
                 when: len(yours["validation"]) != n // 10
             _split_by_labels_apart
                 The labels no longer belong to their images.
@@ -1655,7 +1657,9 @@ def _served(ask: Callable, program: bytes, classes: tuple, images: Tensor) -> Se
         refused = [name for name, reply in seen["bad"].items() if _refusal(reply) == "refused"]
         bad = {name: _refusal(reply) for name, reply in seen["bad"].items() if name not in refused}
         seen["first"], seen["how"] = next(iter(bad.items()), ("", ""))
-        seen["said"] = [reply["found"].get("error") for name, reply in seen["bad"].items() if name in refused]
+        said = {name: reply["found"].get("error") for name, reply in seen["bad"].items() if name in refused}
+        mute = [name for name, each in said.items() if not (isinstance(each, str) and len(each) > 9)]
+        seen["mute"], seen["instead"] = (mute[0], repr(seen["bad"][mute[0]]["text"][:60])) if mute else ("", "")
     return seen
 
 
@@ -1843,9 +1847,6 @@ exercise(
                 While one client is slow to send its request, your server answers nobody else.
                 look: `ThreadingHTTPServer`: a thread for each request
                 when: yours["beside"]["status"] == "none"
-            {"error": str(problem)} → {} || {"error": 400}
-                A refusal should say why: JSON with an "error", a sentence.
-                when: not all(isinstance(each, str) and len(each) > 9 for each in yours["said"])
             length > 1_000_000 → length >= 1_000_000 || length > 784_000
                 A good request of exactly 1,000,000 bytes gets status {yours[longest][status]}, not 200. Only longer
                 ones are refused.
@@ -1864,6 +1865,10 @@ exercise(
                 404.
                 look: `self.path`
                 when: yours["elsewhere"]["status"] != 404
+            {"error": str(problem)} → {} || {"error": 400}
+                A refusal should say why, in JSON: {{"error": "a sentence"}}. A request with {yours[mute]} gets
+                {yours[instead]}.
+                when: yours["mute"]
         """,
         also_right=[_make_simple_server],
     ),

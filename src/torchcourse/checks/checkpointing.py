@@ -848,7 +848,7 @@ def _bit_by_bit(ask: Callable, seed: int, before: int, after: int) -> dict[str, 
         "first": f"The losses are the same as without the interruption until step {before + int(apart[0])}, and not in "
         f"step {before + int(apart[0]) + 1}."
         if len(apart)
-        else "The losses of the next steps do not show it yet; later ones will.",
+        else "The losses of the next steps do not show it.",
     }
 
 
@@ -1992,7 +1992,8 @@ exercise(
                     dcp.save(
                 After a crash in step 110, nothing is loaded, and `load_sharded` returns None: the whole checkpoint of
                 step 100 is gone, or you passed it over.
-                look: an older folder stays at least until a newer one is whole
+                look: an older folder stays at least until a newer one is whole; and load the newest of those folders
+                    that are whole, not the newest of all
                 when: yours["steps"] == {"None"} and yours["given"] == yours["now"] == {None} and not yours["mixed"]
             dcp.load(state, checkpoint_id=newest)
                     → dcp.load({name: each.clone() for name, each in state.items()}, checkpoint_id=newest)

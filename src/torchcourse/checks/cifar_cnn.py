@@ -1314,7 +1314,8 @@ exercise(
                 when: yours["steps"] < 0.6 * STEPS
             _network() → _linear() && max_lr=0.01 → max_lr=1e-9
                 Your model still guesses, with one image in ten right: {AFTER}
-                look: does the loss fall? print it. Learning rate and its schedule, `zero_grad`, the scale of the input
+                look: does the loss fall? print it. Try the learning rate by factors of three; then `zero_grad`, and the
+                    scale of the input
                 when: yours["reached"] < 0.17
             _network() → _linear() && Adam(model.parameters()) → SGD(model.parameters(), lr=0.003)
                     && max_lr=0.01 → max_lr=0.003

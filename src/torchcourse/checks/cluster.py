@@ -92,7 +92,7 @@ FAILURES = {
         "B",
         {
             "G": "A longer timeout lets all ranks wait longer for one that never comes.",
-            "J": "The network carried 41,872 messages before this one.",
+            "J": "The network carried some 41,000 messages before this one.",
             "D": "No rank met another with a different collective: this one waited for a rank that never came.",
         },
         "Rank 3 waited ten minutes in an all-reduce that some other rank never entered.",
@@ -410,6 +410,8 @@ exercise(
                 when: 0 < len(yours["indices that ran a finished setting"]) < len(finished)
             None if settings in finished else settings → settings
                 A setting that is finished comes again: return None for it.
+                look: `finished` holds settings, as dictionaries, and no numbers: make the setting first, then look
+                    whether it is in there
                 when: yours["indices that ran a finished setting"]
             _first_fastest
                 When the first list grew by one value, {yours[Numbers that changed when the first list grew]} old
@@ -1549,7 +1551,8 @@ exercise(
             os.replace(part, target)
                     → shutil.copyfile(part, target.with_suffix('.2')); os.replace(target.with_suffix('.2'), target)
                 Beside the copy, {yours[What is left beside the copy]} is left on the node's disk.
-                look: rename, rather than copy once more
+                look: rename the copy, rather than copy once more; its final name says that it is whole, without a
+                    second file
                 when: yours["What is left beside the copy"]
         """,
         also_right=[_by_bytes, _by_shell, changed(_stage_once, ("time.sleep(0.02)", "time.sleep(1.5)"))],

@@ -535,7 +535,7 @@ exercise(
                 when: yours["What overflows"] != "nothing" and yours["in"] != "float32"
             torch.autocast(images.device.type, dtype=torch.float16) → torch.enable_grad()
             images.device.type → 'cuda'
-                The layers compute in float32: autocast is not there, or it is for another kind of device.
+                The layers compute in float32: autocast is not there, is switched off, or is for another kind of device.
                 look: `with {AUTOCAST_16}` around the forward pass
                 when: yours["The dtype of the layers"] == "float32"
             features = encoder(images) → with torch.autocast('cpu', enabled=False): features = encoder(images)
@@ -1311,7 +1311,7 @@ def _scaled_steps(answer: Callable, start: list[Tensor], steps: list[tuple], gro
     first, second, third, fourth = (nn.Parameter(value.clone()) for value in start)
     others = {"params": [second], "lr": 0.05}, {"params": [fourth], "lr": 1e-5}
     optimizer = torch.optim.SGD([{"params": [first, third], "momentum": 0.5}, *others], lr=0.1)
-    state, scales, returned, trained = {"scale": 2.0**10, "good": 0}, [], [], []
+    state, scales, returned, trained, moved = {"scale": 2.0**10, "good": 0}, [], [], [], []
     for one, other, infinite in steps:
         optimizer.zero_grad()
         loss = sum((p.half() * g.half()).float().sum() for p, g in ((first, one), (second, other)))
@@ -1322,11 +1322,13 @@ def _scaled_steps(answer: Callable, start: list[Tensor], steps: list[tuple], gro
         scale = state.get("scale")
         scales.append(scale.item() if isinstance(scale, Tensor | np.number) else scale)
         trained.append(torch.cat([p.detach().flatten() for p in (first, second, third, fourth)]))
+        moved.append(not torch.equal(trained[-1], trained[-2] if moved else torch.cat([v.flatten() for v in start])))
     return {
         "The list of weights after the first step": trained[0],
         "The list of scales": scales,
         "The list of weights after the last step": trained[-1],
         "The list of what you return": returned,
+        "The list of whether the weights moved in each step": moved,
     }
 
 
@@ -1485,6 +1487,15 @@ exercise(
                 look: `if` before `optimizer.step()`; `.isfinite()` of each `.grad`; `all` or `any`; all groups of the
                     optimizer
                 when: not yours["The list of weights after the last step"].isfinite().all()
+            optimizer.step() → pass && if taken:
+                    → for p in parameters:\n        p.grad.isfinite().all() or
+                    p.grad.zero_()\n    optimizer.step()\n    if taken:
+                In a step with a gradient that is not finite, weights moved. Zeros in place of that gradient are not
+                enough, because the others still step: skip the whole step.
+                look: `if` before `optimizer.step()`
+                when: yours["The list of scales"] == expected["The list of scales"] and yours["The list of what you
+                    return"] == expected["The list of what you return"] and yours["The list of whether the weights
+                    moved in each step"] != expected["The list of whether the weights moved in each step"]
             state.update(scale=scale / 2, good=0) → scale, state['good'] = scale / 2, 0
                     && state.update(scale=scale * 2, good=0) → scale, state['good'] = scale * 2, 0
                 Your scale never changes: store the new one where the next step finds it, in `state["scale"]`.

@@ -148,6 +148,7 @@ exercise(
         solution=_convolve,
         rtol=1e-3,
         atol=1e-4,
+        by_case=True,
         look="the sum over channels, rows and columns of window · kernel, plus the bias of the kernel",
         mistakes="""
             = F.conv2d(images, weight)
@@ -901,7 +902,7 @@ exercise(
                 when: _is_softmax(yours["logits"]) or ((yours["logits"] >= 0) & (yours["logits"] <= 1)).all()
             in batches → in 2 * list(batches) && scheduler.step() → pass
                 Your optimizer made {yours[steps]} steps with 80 batches. Use each batch for one step.
-                look: batches that are kept and used again
+                look: a loop inside the loop over the batches, or batches that are kept for a second round
                 when: yours["steps"] > STEPS
             optimizer.step() → break
             \n    return model → \n        return model

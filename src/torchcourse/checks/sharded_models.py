@@ -145,7 +145,7 @@ exercise(
                 look: rows are dealt out as `chunk` does it: rank 0 has `math.ceil(rows / ranks)`
             math.ceil(shape[0] / ranks) * math.prod(shape[1:]) → math.ceil(math.prod(shape) / ranks)
             sum(parts) → math.ceil(sum(map(math.prod, shapes)) / ranks) || sum(map(math.prod, shapes)) // ranks
-                You divide the numbers of a tensor; what is dealt out are whole rows of each tensor.
+                You divide the count of all numbers; what is dealt out are whole rows of each tensor.
                 look: rows first, `math.ceil(shape[0] / ranks)`, then the numbers in them
             math.ceil(shape[0] / ranks) * math.prod(shape[1:]) → math.prod(shape[:-1]) * -(-shape[-1] // ranks)
                 You deal out the last axis of each tensor. `fully_shard` deals out the first one, the rows.
@@ -564,7 +564,7 @@ exercise(
                 when: yours["The weights that are whole"]
             _shard_but((_BLOCKS, f"{_NOW}\n    {_BLOCKS}"), (_ADAM, "return optimizer"))
             _shard_but((_ROOT, f"    {_NOW}\n{_ROOT}"), (_ADAM, "return optimizer"))
-                The optimizer has the old weights: `fully_shard` replaces them by DTensors, and those never move.
+                The optimizer has the old weights: `fully_shard` replaces them by DTensors, which no step changes then.
                 look: make the optimizer after all calls of `fully_shard`
                 when: yours["stale"]
             (model.parameters() → (model.blocks.parameters()
@@ -1192,8 +1192,15 @@ def _cut_on_rank(answer: Any, depth: int, heads: int) -> dict:
     cut = [name for name, p in two.named_parameters() if isinstance(p, DTensor) and p.to_local().shape != p.shape]
     layers = sorted({name.rpartition(".")[0] for name in cut})
     wanted = {name for name, m in one.blocks.named_modules(prefix="blocks") if isinstance(m, nn.Linear)}
+    seconds = ("attention.out", "down")  # of a pair: their weights are cut along the inputs, axis 1
+    turned = {
+        name.split(".", 2)[2].removesuffix(".weight")
+        for name, p in two.blocks.named_parameters(prefix="blocks")
+        if name in cut and p.ndim == 2 and (p.placements[0].dim == 1) != name.removesuffix(".weight").endswith(seconds)
+    }
     seen: dict[str, Any] = {
         "The layers that are cut": layers,
+        "turned": ", ".join(sorted(turned)),
         "error": "",
         f"The errors with {heads} heads on {' and '.join(map(str, refused))} ranks": [*refused.values()],
         "refused": refused[odd],
@@ -1319,25 +1326,29 @@ exercise(
             return plan → plan["head"] = ColwiseParallel(output_layouts=Replicate())\n    return plan
                 These should stay whole, but are cut: {yours[too many][0]}.
                 when: yours["too many"][0]
-            plan[f"blocks.{i}.{name}"] = ColwiseParallel()
-                    → plan[f"blocks.{i}.{name}"] = ColwiseParallel(output_layouts=Replicate())
             plan[f"blocks.{i}.{name}"] = RowwiseParallel() → plan[f"blocks.{i}.{name}"] = ColwiseParallel()
-                    || plan[f"blocks.{i}.{name}"] = RowwiseParallel(output_layouts=Shard(1))
-                The parts do not fit together: {yours[error][0]}
-                look: after a layer cut by outputs, each rank has its part of the numbers: the next layer takes just
-                    these, and its output is whole again on all ranks
-                when: yours["error"][0]
+            _plan_but((_COLUMNS, _COLUMNS.replace("ColwiseParallel()", _GATHERED)), (_ROWS_OF,
+                    _ROWS_OF.replace("RowwiseParallel()", _GATHERED)))
+            _plan_but((_COLUMNS, _COLUMNS.replace("ColwiseParallel()", _TAKES_PART)), (_ROWS_OF,
+                    _ROWS_OF.replace("RowwiseParallel()", _GATHERED)))
             "attention.value", "up") → "attention.value") && "attention.out", "down" → "attention.out", && return plan
                     → for i in range(len(model.blocks)):\n        plan[f"blocks.{i}.up"] =
                     RowwiseParallel(input_layouts=Replicate())\n        plan[f"blocks.{i}.down"] =
                     ColwiseParallel(output_layouts=Replicate())\n    return plan
-                `up` and `down` are cut the other way around: the output is right, but the numbers between them have to
-                be sent.
+                In each block, these layers are cut the other way around: {yours[turned][0]}. The first layer of a pair
+                is cut by outputs, and leaves its own in parts; the second takes these parts, and is cut by inputs.
                 look: `ColwiseParallel` for the first layer of a pair, `RowwiseParallel` for the second
+                when: yours["turned"][0]
+            plan[f"blocks.{i}.{name}"] = ColwiseParallel()
+                    → plan[f"blocks.{i}.{name}"] = ColwiseParallel(output_layouts=Replicate())
+            plan[f"blocks.{i}.{name}"] = RowwiseParallel()
+                    → plan[f"blocks.{i}.{name}"] = RowwiseParallel(output_layouts=Shard(1))
+                The parts do not fit together: {yours[error][0]}
+                look: after a layer cut by outputs, each rank has its part of the numbers: the next layer takes just
+                    these, and its output is whole again on all ranks
+                when: yours["error"][0]
             _plan_but((_COLUMNS, _COLUMNS.replace("ColwiseParallel()", _GATHERED)), (_ROWS_OF,
                     _ROWS_OF.replace("RowwiseParallel()", _TAKES_PART)))
-            _plan_but((_COLUMNS, _COLUMNS.replace("ColwiseParallel()", _TAKES_PART)), (_ROWS_OF,
-                    _ROWS_OF.replace("RowwiseParallel()", _GATHERED)))
             desired_input_layouts=Replicate() → desired_input_layouts=Shard(1)
                 The output is right, but the forward pass sends {yours[The messages of a forward pass on rank 0]}, and
                 {expected[The messages of a forward pass on rank 0]} are enough.
