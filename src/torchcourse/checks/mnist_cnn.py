@@ -517,7 +517,7 @@ exercise(
         ],
         solution=_Samples,
         probe=_look_at_samples,
-        look="a sample is the transform of `self.images[index]`, and `self.labels[index]`",
+        look="a sample is the transform of `self.images[index]`, just as it is stored, and `self.labels[index]`",
         mistakes=r"""
             __len__ → length
             __getitem__ → get
@@ -780,7 +780,7 @@ class _Steps:
     def __init__(self) -> None:
         self.of: dict[torch.optim.Optimizer, int] = {}
         self.parameters: set[Tensor] = set()
-        self.with_gradient = self.piled_up = 0
+        self.with_gradient = self.piled_up = self.slow = 0
         self.rate = 0.0
         self.latest: tuple[Tensor | None, int] = (None, 0)
 
@@ -788,7 +788,9 @@ class _Steps:
         self.of[optimizer] = self.of.get(optimizer, 0) + 1
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         self.parameters.update(parameters)
-        self.rate = max(self.rate, *(float(group["lr"]) for group in optimizer.param_groups))
+        rate = max(float(group["lr"]) for group in optimizer.param_groups)
+        self.rate = max(self.rate, rate)
+        self.slow += rate < self.rate / 1000
         gradient = next((each.grad for each in parameters if each.grad is not None), None)
         self.with_gradient += gradient is not None
         if gradient is not None:
@@ -808,6 +810,7 @@ def _watch_training(answer: Any, images: Tensor, labels: Tensor, unseen: Tensor,
     if not isinstance(model, nn.Module):
         return seen | {"instead": model}
     seen |= {"steps": max(steps.of.values(), default=0), "with gradient": steps.with_gradient, "rate": steps.rate}
+    seen |= {"slow": steps.slow, "first": seen["steps"] - steps.slow}
     seen |= {"piled up": steps.piled_up, "another network": not steps.parameters & {*model.parameters()}}
     model.cpu()
     garments = _normalized(unseen)
@@ -927,6 +930,11 @@ exercise(
                 no statistics. {IT_GETS}
                 look: `model.train()` before the loop, and the `momentum` of the batch norm
                 when: yours["accuracy"] < ENOUGH and yours["accuracy in train mode"] > yours["accuracy"] + 0.15
+            scheduler.step() → optimizer.param_groups[0]["lr"] *= 0.1
+                Your learning rate fell from {yours[rate]:g} to less than a thousandth of that in the first
+                {yours[first]} of 80 steps, so the network hardly learned after that. {IT_GETS}
+                look: the scheduler counts the calls of its `step()`, and here that is one for each batch
+                when: yours["accuracy"] < ENOUGH and yours["slow"] > STEPS / 2
             CycleLR(optimizer, 0.01 → CycleLR(optimizer, 1e6 || CycleLR(optimizer, 1e-7
             labels) → labels.roll(1))
                 {IT_GETS} Your largest learning rate was {yours[rate]:g}.
