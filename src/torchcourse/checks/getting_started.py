@@ -348,7 +348,7 @@ exercise(
                 Your values go from 0 to 1; here they should stay between 0 and 255.
             .float() → && mean(dim=0) → sum(dim=0, dtype=torch.uint8) / len(chosen)
                 Your sum started again at 0 whenever it passed 255: uint8 cannot hold more.
-                look: `.float()` before you add, or a float tensor to add to
+                look: a float tensor to add to, or `.float()` before you add
             mean(dim=0) → mean(dim=0).floor() || mean(dim=0).round() || mean(dim=0).to(torch.uint8)
                 The fractions are lost: your average holds integers, or was rounded.
                 look: `//`, `.floor()`, `.round()` or an integer dtype: divide with `/` and keep the floats

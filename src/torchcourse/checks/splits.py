@@ -34,6 +34,7 @@ def split_report(split: Callable, n: int, held_out: int | float, seed: int) -> d
         "Not an index": [i for i in train + held if not 0 <= i < n][:1],
         "In both": sorted({*train} & {*held})[:1],
         "Repeated": len({*train, *held}) < len(train) + len(held),
+        "different": len({*held}),
         "In order": steps.count(1) >= len(held) - 2,  # a piece cut out of the data, perhaps around its end
         "Every few": steps[0] if len(steps) > 5 and steps[0] > 1 and len({*steps}) == 1 else None,
         "The same again": again == sorted(held),
@@ -74,6 +75,10 @@ def _with_repetition(training: Tensor, held: Tensor) -> Split:
     return torch.cat([training[:1], training[:-1]]), held
 
 
+def _drawn_with_repetition(training: Tensor, held: Tensor) -> Split:
+    return torch.cat([held[1:2], training]), torch.cat([held[:1], held[:1], held[2:]])[: len(held)]
+
+
 def _every_few(n: int, k: int) -> Split:
     held = torch.arange(k) * (n // max(k, 1))
     return torch.tensor([i for i in range(n) if i not in held.tolist()], dtype=torch.int64), held
@@ -112,6 +117,12 @@ def split_mistakes(solution: Callable, *wrong_sizes: Callable) -> list[Mistake]:
             when=lambda yours, expected, *_: (
                 abs(yours["Sizes"][0] - expected["Sizes"][1]) <= 1 < abs(yours["Sizes"][0] - expected["Sizes"][0])
             ),
+        ),
+        Mistake(
+            "Of the {yours[Sizes][1]} indices that you hold out, only {yours[different]} are different.",
+            lambda *given: _drawn_with_repetition(*solution(*given)),
+            look="`randint` draws with replacement, `randperm` without",
+            when=lambda yours, expected, *_: yours["different"] < yours["Sizes"][1] == expected["Sizes"][1],
         ),
         Mistake(
             "The parts have the wrong sizes for n = {n} and a held-out part of {held_out}: {expected[Sizes]} is right, "

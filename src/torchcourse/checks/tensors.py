@@ -303,7 +303,7 @@ exercise(
                 Each channel of your result goes from 0 to 1: subtract the mean and divide by the standard deviation.
             = (images - images.mean(CHANNELS).view(1, 3, 1, 1)) / images.std(CHANNELS).view(1, 3, 1, 1)
                 With three channels your result is right. Here the images have {images.shape[1]}.
-                look: a 3 in your code: the number of channels is `images.shape[1]`
+                look: a 3, or three names, in your code: the number of channels is `images.shape[1]`
                 when: images.shape[1] != 3
             """,
         ],
@@ -712,7 +712,7 @@ exercise(
                 when: says(yours, "Use .reshape")
             reshape(n, c, → reshape(n, 3, && reshape(n, -1, c → reshape(n, -1, 3
                 With three channels your result is right. Here the images have {images.shape[1]}.
-                look: a 3 in your code: the number of channels is `images.shape[1]`
+                look: a 3, or three names, in your code: the number of channels is `images.shape[1]`
                 when: images.shape[1] != 3
             w // size → h // size
                 These images are {images.shape[2]} × {images.shape[3]} pixels: you took height and width for equal.
