@@ -1775,6 +1775,7 @@ exercise(
             = _right_size(re.sub(r"\|(\d\d:\d\d)(\.\d+)?(?=\|)", r"|\1:00", text))
                 09:30 and 01:30.500 are minutes and seconds; you read them as hours and minutes.
                 look: the parts from the right: seconds, minutes, hours
+                when: yours["cores"] > 15 * expected["cores"]
             = _right_size(text) and float("1-02")
                 A time may begin with days: 1-02:03:04 is one day, and 02:03:04.
                 look: what is before the dash, if there is one
