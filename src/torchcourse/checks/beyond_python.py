@@ -267,6 +267,17 @@ _WRONG_SCANS: dict[str, list[type]] = {
                 f"largest = {_LARGE}\n        images = torch.where({_WHITE}, 1 - images, images)",
             )
         ),
+        _scanning(
+            (
+                f"images = torch.where({_WHITE}, 1 - images, images)\n        largest = {_LARGE}",
+                f"white, largest = {_WHITE}, {_LARGE}",
+            ),
+            ("x = images", "x = torch.where(white, 1 - images, images)"),
+        ),
+        _scanning(
+            (f"images = torch.where({_WHITE}, 1 - images, images)\n        largest", "largest"),
+            ("x = images", f"x = torch.where({_WHITE}, 1 - images, images)"),
+        ),
     ],
     "You divide each row of pixels by a largest value of its own; an image has only one.": [
         _scanning((_LARGE, f"images.amax(dim={axis}, keepdim=True)")) for axis in (2, 3)
@@ -601,9 +612,9 @@ exercise(
             torch.zeros_like(images[:2]) → torch.zeros_like(images[:2]).float()
                 Your program doesn't take uint8 images. It says: {yours[why]}
                 look: the dtype of your example, and the first thing that `forward` does
-                when: len(yours["refused"]) == len(yours["logits"])
+                when: len(yours["refused"]) == len(yours["logits"]) and "size()" not in yours["why"]
             dynamic_shapes=dynamic → dynamic_shapes=None
-            dynamic_shapes=dynamic → dynamic_shapes=None && images[:2] → images[:1]
+            dynamic_shapes=dynamic → dynamic_shapes=None && images[:2] → images[:1] || images[:8]
             Dim("batch") → Dim("batch", max=64)
                 Your program refuses batches of {yours[sizes]}. It says: {yours[why]}
                 look: `dynamic_shapes`, and an example of at least two images
@@ -877,6 +888,8 @@ exercise(
             others.isfinite().all() and not (flipped & sure).any()
                     → difference <= tolerance || (others - logits).abs().max() <= tolerance
                     || torch.allclose(others, logits, atol=tolerance)
+                    || ((others - logits).abs()[flipped] <= tolerance).all()
+                    || others.isfinite().all() and ((others - logits).abs()[flipped] <= tolerance).all()
                 Your verdict compares the difference of the logits with the tolerance. Small differences can flip a row,
                 and large ones may flip none.
                 look: the rows that flip, and how sure the original was of them
@@ -1731,18 +1744,18 @@ exercise(
                     → if (scales.size(0) != numbers.size(0)) exit(1);
                 With one scale too few, your operator {yours[What your operator does with one scale too few]}; it should
                 raise an error. Compare the sizes before you read past the last scale.
-                look: `STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`
+                look: `STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`, which raises if that is false
                 when: lambda *given: _are("right", *[*UNPACKED][:6])(*given) and _are_not("raises", TOO_FEW)(*given)
             scales.size(0) == numbers.size(0) → scales.size(0) >= numbers.size(0)
                 With one scale too many, your operator {yours[What your operator does with one scale too many]}; it
                 should raise an error. There has to be exactly one for each row.
-                look: `STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`
+                look: `STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`, which raises if that is false
                 when: lambda *given: _are("right", *[*UNPACKED][:6])(*given) and _are_not("raises", TOO_MANY)(*given)
             scales.size(0) == numbers.size(0) → scales.size(0) == numbers.size(0) or scales.size(0) == 1
                     && factor[row] → factor[scales.size(0) == 1 ? 0 : row]
                 With one scale for all rows, your operator {yours[What your operator does with one scale for all rows]};
                 it should raise an error. There has to be one for each row.
-                look: `STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`
+                look: `STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`, which raises if that is false
                 when: lambda *given: _are("right", *[*UNPACKED][:6])(*given) and _are_not("raises", ONE)(*given)
             STD_TORCH_CHECK(scales.size(0) == numbers.size(0), "there must be one scale for each row");
                     → STD_TORCH_CHECK(scales.size(0) == numbers.size(0), "there must be one scale for each

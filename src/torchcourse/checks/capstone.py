@@ -222,8 +222,12 @@ exercise(
                 images.
                 look: a separate generator, with the seed; 0 is a seed, too
                 when: _has("again", False)
-            manual_seed(seed) → manual_seed(0)
             torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)) → torch.arange(len(images))
+                A different seed gives the same split, and your validation images lie side by side: nothing in your
+                split is drawn at random.
+                look: `torch.randperm`, with a generator that has the seed
+                when: yours["gaps"] <= 2 and _has("other seed", True)(yours)
+            manual_seed(seed) → manual_seed(0)
                 A different seed gives the same split.
                 when: _has("other seed", True)
             torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
@@ -287,7 +291,13 @@ def _modeled(answer: Any, small: Tensor, large: Tensor, order: Tensor) -> Seen:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return {"kind": "frozen" if [*model.parameters()] else "no weights"}
     starts = [torch.cat([p.detach().flatten().float() for p in each.parameters()]) for each in models]
-    seen: Seen = {"kind": "a model", "name": name, "bytes": _saved_bytes(model), "training": model.training}
+    seen: Seen = {
+        "kind": "a model",
+        "name": name,
+        "bytes": _saved_bytes(model),
+        "limit": TARGETS[name].bytes,
+        "training": model.training,
+    }
     seen |= {"again": starts[0].equal(starts[1]), "fixed": starts[0].equal(starts[2]), "one": models[0] is models[2]}
     model.eval()
     with torch.no_grad():
@@ -475,9 +485,9 @@ exercise(
                 when: _has("again", False)
             ("mnist", lambda: nn.Sequential(_Bytes(), nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(784, 400),
                     nn.Linear(400, 10)))
-                Your weights alone take {yours[bytes]:,} bytes, more than the exported file may have.
+                Your weights alone take {yours[bytes]:,} bytes; the exported file may have {yours[limit]:,}.
                 look: where are the parameters? Usually in a linear layer after a large image
-                when: yours["bytes"] > TARGETS[yours["name"]].bytes
+                when: yours["bytes"] > yours["limit"]
         """,
         also_right=[("cifar10", lambda: nn.Sequential(_Bytes(), _for_photographs())), ("mnist", _Small)],
     ),
@@ -2006,6 +2016,10 @@ exercise(
         finds={},
         free=True,
         mistakes="""
+            if name in targets: → if True:
+                {yours.message} has no target. It still gets a row, without a verdict.
+                look: `if name in targets`
+                when: says(yours, *(repr(name) for name in numbers if name not in targets))
             return f → return None and f
             = [_report(numbers, targets)]
                 Your function should return the page as a string.
@@ -2022,6 +2036,10 @@ exercise(
             = 2 * _report(numbers, targets)
                 The page has more than one row for {yours[twice][0]}.
                 when: yours["twice"]
+            {numbers[name]:,.5g}" if name in numbers → {numbers[name]:,.5g}" if numbers.get(name)
+                The row of {yours[other][0][0]} should show 0, and it shows {yours[other][0][2]}: 0 is a number, too.
+                look: `name in numbers`, and not `if numbers.get(name)`
+                when: yours["other"] and all(shown == "0" for _, shown, _ in yours["other"])
             _typed_by_hand
             :,.5g}" if → :,.1g}" if || :,.2f}" if
             name in numbers else → numbers.get(name) else

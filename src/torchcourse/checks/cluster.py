@@ -924,8 +924,13 @@ exercise(
                 0.
                 look: `RANK=$SLURM_PROCID`
                 when: nodes > 1 and yours["The ranks"] == sorted([*range(gpus)] * nodes)
-            _srun_but(("WORLD_SIZE=$SLURM_NTASKS ", ""))
             lambda *request: _with_srun(*request).replace("'", '"')
+                RANK has to come from Slurm's variables inside the task. Your processes have the ranks
+                {yours[The ranks]}.
+                look: where $SLURM_PROCID is filled in. In double quotes, and in a line before `srun`, the shell of the
+                    script does that, and there it is always 0; in single quotes behind `srun`, each task does
+                when: yours["by"].get("srun") and {*yours["The ranks"]} == {0}
+            _srun_but(("WORLD_SIZE=$SLURM_NTASKS ", ""))
                 RANK and WORLD_SIZE have to come from Slurm's variables inside the task. Your processes have the ranks
                 {yours[The ranks]} and sizes {yours[The size that each process was told]}.
                 look: where $SLURM_PROCID is filled in. In double quotes, and in a line before `srun`, the shell of the
@@ -1768,6 +1773,11 @@ exercise(
                     → {"K": 1024, "M": 1, "G": 1 / 1024} || {"K": 1000**2, "M": 1000, "G": 1}
                     || {"K": 1024**2, "M": 1, "G": 1}
                 MaxRSS has a unit in its last letter: K, M or G, and 1024 of one are one of the next.
+            if row["MaxRSS"] and → if "." not in row["JobID"] and
+                    && float(row["MaxRSS"][:-1]) → float(row["MaxRSS"][:-1] or 0)
+                    && [row["MaxRSS"][-1]] → [row["MaxRSS"][-1:] or "G"]
+                Your memory is 0: in the line of a job itself, MaxRSS is empty. The memory is in the lines of its steps.
+                look: the lines with a dot in JobID
             = _right_size(re.sub(r"\d+-(?=\d\d:)", "", text))
                 Days are lost: 1-02:30:00 is a day more than 02:30:00.
             = _right_size(re.sub(r":\d\d(\.\d+)?(?=\|)", ":00", text))

@@ -409,7 +409,7 @@ exercise(
                 look: the shapes: which one needs an axis of size 1, and where?
             = torch.cdist(b, a)
                 Rows and columns are swapped: a goes down, b goes across.
-                look: `None` in the index
+                look: where `a` and `b` get their new axis, with `None` in the index or with `unsqueeze`
             = torch.cdist(b, a).reshape(len(a), len(b))
                 The distances are right, but in the wrong places: the pairs run through a inside of b.
                 look: the order in which you repeat a and b: `repeat` takes the whole again and again,
@@ -666,8 +666,8 @@ exercise(
         look="the first patch of an image is `image[:, :size, :size]`, the next one lies to its right",
         mistakes="""
             = images.reshape(_cut(images, size).shape)
-                The shape is right, but the pixels are cut as they lie in memory: each of your patches is made of whole
-                rows.
+                The shape is right, but the pixels are cut as they lie in memory: each of your patches is made of pixels
+                that follow each other in memory, along the rows of the image.
                 look: `reshape` alone cannot reorder: split the axes, `permute`, then join
             0, 2, 4, 1, 3, 5 → 0, 4, 2, 1, 3, 5
                 Your patches run down the columns; they should come in reading order, row by row.
