@@ -709,6 +709,7 @@ exercise(
             if scores[step] == scores[step] →
             if scores[step] == scores[step] → && scores.get → lambda s: (scores[s], s)
             if scores[step] == scores[step] → && scores.get → lambda s: (scores[s] != scores[s], scores[s])
+            = _keep_files(folder, {s: 0.0 if v != v else v for s, v in scores.items()}, save, last)
                 A score that is nan counts as the best one. {yours[story]}
                 look: `math.isnan(score)`: comparisons with nan are always false, so `max` depends on the order
             for step in steps: → for step in steps[-last - 1 :]:
@@ -1338,6 +1339,12 @@ exercise(
                 The weights of the model are not the right ones: what fits should be as in the file, and the rest as it
                 was.
                 when: not torch.allclose(yours["The weights"], expected["The weights"], rtol=1e-4)
+            = (_load_any(path, model)[0], [])
+                Your list of unexpected names is always empty. In the file, and not loaded, are {expected[The unexpected
+                names]}.
+                look: what you leave out before `load_state_dict`, it cannot report
+                when: not yours[FILE_NAMES[1]] and expected[FILE_NAMES[1]] and yours[FILE_NAMES[0]] ==
+                    expected[FILE_NAMES[0]]
             = (lambda a, b: ([n for n in a if n not in b], b))(*_load_any(path, model))
             = (lambda a, b: (a, [n for n in b if n not in a]))(*_load_any(path, model))
                 A tensor that is in the file with another shape was not loaded: its name belongs in both lists. Yours
@@ -1565,7 +1572,8 @@ exercise(
             lambda number, frame: asked.append(number) → signal.SIG_IGN
             return AGAIN → pass
                 Nothing stops: there was {yours[signal]}, and all steps are made. One rank with a note is enough.
-                look: the operation of the all-reduce (MAX or SUM), or the handler
+                look: the handler, and how the ranks agree: an all-reduce with MAX or SUM hears every rank, a broadcast
+                    only one
                 when: notices and all(one["made"] == [*range(first, last)] for one in yours["ranks"])
             save(number + 1) → pass
             save(last) → pass
@@ -1666,11 +1674,11 @@ exercise(
         look="what saves and failures cost for each second of training; the sum is smallest where its derivative is 0",
         mistakes="""
             2 * save → save
-                Your interval lacks the 2: a failure costs half an interval on average. It is {expected[The
+                Your interval lacks the 2: a failure costs half an interval on average. The interval is {expected[The
                 interval]:.0f} s; yours was {yours[The interval]:.0f} s.
             interval / 2 → interval
             interval / 2 → interval && 2 * save → save
-                On average a failure comes in the middle of an interval, and half of it is lost, not all. It is
+                On average a failure comes in the middle of an interval, and half of it is lost, not all. The share is
                 {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
             2 * save * between → 2 * (save + restart) * between
             2 * save * between → 2 * (save + restart) * between && save / interval + (interval / 2 + restart)
@@ -1678,32 +1686,33 @@ exercise(
                     / 2)
             2 * save * between) → 2 * save * (between + restart)) || 2 * save * between) + restart
                     || 2 * save * (between - restart))
-                The restart does not belong into the interval: it costs the same however often you save. It is
+                The restart does not belong into the interval: it costs the same however often you save. The interval is
                 {expected[The interval]:.0f} s; yours was {yours[The interval]:.0f} s.
             (interval / 2 + restart) → interval / 2
-                The restart is missing in the share that is lost. It is {expected[The share]:.4f}; yours was {yours[The
-                share]:.4f}.
+                The restart is missing in the share that is lost. The share is {expected[The share]:.4f}; yours was
+                {yours[The share]:.4f}.
             save / interval + →
-                The saves are missing in the share that is lost: there is one in each interval. It is {expected[The
-                share]:.4f}; yours was {yours[The share]:.4f}.
+                The saves are missing in the share that is lost: there is one in each interval. The share is
+                {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
             save / → between * save / && (interval / 2 + restart) / between → interval / 2 + restart
             save / interval → save && ) / between → )
-                Your share is a number of seconds; the exercise asks for the share of all time. It is {expected[The
-                share]:.4f}; yours was {yours[The share]:.4f}.
-            ) / between → )
-                Your share mixes seconds for each failure with seconds for each second: divide by `between`, too. It is
+                Your share is a number of seconds; the exercise asks for the share of all time. The share is
                 {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
+            ) / between → )
+                Your share mixes seconds for each failure with seconds for each second: divide by `between`, too. The
+                share is {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
             , save / interval + ( → , 100 * save / interval + 100 * (
-                This is the share in percent. It is {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
+                This is the share in percent. The share is {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
             return interval → return interval / 60 || return interval / 3600
-                Everything is in seconds, and so is the interval. It is {expected[The interval]:.0f} s; yours was
-                {yours[The interval]:.0f} s.
+                Everything is in seconds, and so is the interval. The interval is {expected[The interval]:.0f} s; yours
+                was {yours[The interval]:.0f} s.
             2 * save * between → 2 * between / save || 2 * save / between
-                The interval grows with `save` and with `between`: saves that cost more and failures that are rarer
-                are both reasons to save less often. It is {expected[The interval]:.0f} s; yours was {yours[The
+                The interval grows with `save` and with `between`: saves that cost more and failures that are rarer are
+                both reasons to save less often. The interval is {expected[The interval]:.0f} s; yours was {yours[The
                 interval]:.0f} s.
             math.sqrt(2 * save * between) → 2 * save * between
-                The square root is missing. It is {expected[The interval]:.0f} s; yours was {yours[The interval]:.0f} s.
+                The square root is missing. The interval is {expected[The interval]:.0f} s; yours was {yours[The
+                interval]:.0f} s.
             = _save_interval(save, between, restart)[::-1]
                 Your two numbers are in the other order: first the interval, then the share.
             = _save_interval(save, between, restart)[0]

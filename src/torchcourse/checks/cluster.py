@@ -749,7 +749,9 @@ def _read(seen: dict, program: str, name: str, nodes: int, gpus: int, hosts: lis
         "The local ranks are right": all(p["local"] for p in made),
         "The meeting place": sorted({hosts[0] if p["host"] in here else str(p["host"]) for p in made}),
         "Two jobs have different ports": nodes == 1 or not ports & others,
-        "The port": "good" if all(str(p).isdigit() and 1024 <= int(p) < 65536 for p in ports if p) else sorted(ports),
+        "The port": "good"
+        if all(str(p).isdigit() and 1024 <= int(p) < 65536 for p in ports if p)
+        else ", ".join(sorted(ports)),
         "Threads of each process": ", ".join(sorted({str(p["threads"] or "no value") for p in made})),
         "Cores of each process": min(cores, default=0),
         "A failure is the job's failure": second["status"] not in (0, None),
@@ -1269,7 +1271,8 @@ exercise(
             exit $status → exit 0
                 After a crash the job ends with status {yours[The status after a crash]}, and after the last restart
                 with {yours[The status with no restart left]}; both should be the program's.
-                look: `exit $status` as the last line
+                look: `status=$?` in the line after `srun` (every command, `if` and `[` too, sets `$?` anew), and `exit
+                    $status` as the last line
                 when: _differ("The status after a crash", yours, expected) or _differ("The status with no restart left",
                     yours, expected)
             _requeue_but(("exit $status", "[ $status -eq 0 ] && exit 1; exit $status"))
@@ -1727,9 +1730,10 @@ exercise(
             "." not in row["JobID"] and →
                 Steps count as jobs in your cores: a step may be short and busy. The line of the job has the whole.
                 look: a dot in JobID
-            row["JobID"].split(".")[0] in finished → row["State"].startswith("COMP")
-                The memory of a job that failed counts in yours: one of its steps is COMPLETED, but the job is not.
-                look: the JobID in front of the dot
+            row["JobID"].split(".")[0] in finished → row["State"].startswith("COMP") || row["MaxRSS"]
+                The memory of a job that failed counts in yours. None of its steps counts, not even one that is
+                COMPLETED.
+                look: the JobID in front of the dot, and the state of that job
             max(_seconds(row["Elapsed"]) for row in jobs) → _seconds(max(row["Elapsed"] for row in jobs))
                 You compared times as texts, and "22:10:00" is after "1-05:00:00" there.
             1.2 * max(peaks) → max(peaks)

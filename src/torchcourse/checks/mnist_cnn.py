@@ -372,11 +372,11 @@ exercise(
                 when: not yours["logits"].isfinite().all()
             (self.dropout(x)) → (x).softmax(1) || (x).softmax(0) || (x).log_softmax(1)
                 There is a softmax or log_softmax at the end. The loss has one inside: return the logits themselves.
-                look: the last line of `forward`: return the logits
+                look: the last line of `forward`, or the last layer in `__init__`
                 when: _is_softmax(yours["logits"])
             self.last(self.dropout(x)) → self.last(x).sigmoid() || self.last(x).tanh() || self.last(x).relu()
                 A nonlinearity (ReLU, sigmoid, tanh …) follows the last layer. Logits may be any numbers.
-                look: the last line of `forward`: return what the last layer gives
+                look: the last line of `forward`, or the last layer in `__init__`
                 when: (yours["amplified"].abs() <= 1).all() or yours["amplified"].min() == 0 < yours["amplified"].max()
             self.last(self.dropout(x)) → self.last(F.dropout(x, 0.2)) || nn.Linear(784, 10)(x)
                 In eval mode, the same images get different logits the second time: something is drawn at random.
@@ -901,7 +901,7 @@ exercise(
                     || nn.Sequential(_Network(), nn.Sigmoid())
                 There is a softmax or sigmoid at the end of your network, and the exercise asks for logits:
                 `cross_entropy` has a softmax inside, and with two your network learns slowly.
-                look: the last line of `forward`: return what the last layer gives
+                look: the last line of `forward`, or the last layer in `__init__`
                 when: _is_softmax(yours["logits"]) or ((yours["logits"] >= 0) & (yours["logits"] <= 1)).all()
             in batches → in 2 * list(batches) && scheduler.step() → pass
                 Your optimizer made {yours[steps]} steps with 80 batches. Use each batch for one step.

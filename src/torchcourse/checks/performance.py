@@ -341,7 +341,7 @@ WRONG_SHARES: dict[str, list[Callable[[Sequence[Event], set[str]], Any]]] = {
         lambda events, waits: _total(events, _names(events)) / _span(events),
         lambda events, waits: (_total(events, _names(events)) - _total(events, waits)) / _span(events),
     ],
-    "You add up the rows. When two rows work at the same time, that time counts once.": [
+    "You add up the rows. When two rows work at the same time, that time counts once in the busy share.": [
         lambda events, waits: sum(_row_shares(events, waits)),
         lambda events, waits: min(1.0, sum(_row_shares(events, waits))),
         lambda events, waits: sum(t for n, t in _own(events).items() if n not in waits) / _span(events),

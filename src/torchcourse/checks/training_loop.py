@@ -515,7 +515,8 @@ exercise(
                 when: _follows(lambda means, sizes: sum(means) / sum(sizes))
             loss_sum / seen → loss_sum || loss_sum / len(batches)
             right / seen → right || right / len(batches)
-                Your {yours[number]} is a sum over the images: divide it by the number of images, nothing else.
+                Your {yours[number]} is the sum over all images, undivided or divided by the number of batches. Divide
+                it by the number of images.
                 when: _follows(np.dot, lambda means, sizes: np.dot(means, sizes) / len(sizes))
             * len(labels) → && loss_sum / seen → loss_sum
                 Your {yours[number]} adds up the means of the batches and never divides.
@@ -666,8 +667,8 @@ exercise(
             \n            losses.append → \n        losses.append
             \n        accuracies.append(right / count) → \n                accuracies.append(right / count)
             range(epochs) → range(epochs + 1)
-                The lists have the wrong lengths: {yours[The number of losses]} losses and {yours[The number of
-                accuracies]} accuracies. Return {expected[The number of losses]} losses, one for each batch of each
+                The lists have the wrong lengths, {yours[The number of losses]} (losses) and {yours[The number of
+                accuracies]} (accuracies). Return {expected[The number of losses]} losses, one for each batch of each
                 epoch, and {epochs} accuracies.
                 look: in which loop is each `append`?
                 when: yours["lengths"] != expected["lengths"]
