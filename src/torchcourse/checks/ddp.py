@@ -213,7 +213,8 @@ exercise(
                     yours["Another epoch gives another order"])
             seed + epoch → seed
             seed + epoch)) → seed)).roll(epoch)
-                Every epoch has the same order, perhaps rotated: that is what happens when you forget `set_epoch`.
+                Every epoch has the same order, perhaps rotated. (A `DistributedSampler` does that if you forget
+                `set_epoch`.)
                 look: let the seed of the generator depend on `epoch`
                 when: not yours["Another epoch gives another order"]
             order[rank::world_size] → torch.arange(length)[rank::world_size][order[rank::world_size].argsort()]

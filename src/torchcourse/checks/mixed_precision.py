@@ -255,12 +255,17 @@ exercise(
                 You return a number of the format, or its neighbor, instead of the distance between the two.
                 when: math.isclose(abs(yours), abs(value), rel_tol=0.01)
             *(lambda value, dtype, up=up: torch.finfo(dtype).eps * 2.0 ** up(math.log2(_stored(value, dtype)))
-                    for up in (math.ceil, int, round, lambda x: math.floor(x) + 1))
+                    for up in (math.ceil, int, round))
             *(lambda value, dtype, up=up: torch.finfo(dtype).eps * 2.0 ** up(math.log2(abs(value)))
-                    for up in (math.ceil, int, lambda x: math.floor(x) + 1))
+                    for up in (math.ceil, int))
                 Your gap is twice too wide for some numbers: the exponent is rounded up.
                 look: the exponent of the power of two at or below the number: `floor`, which also rounds negative
                     logarithms down
+            = torch.finfo(dtype).eps * 2.0 ** math.frexp(torch.tensor(value, dtype=dtype).item())[1]
+            = torch.finfo(dtype).eps * 2.0 ** math.frexp(value)[1]
+                Your gap is twice too wide for every number, also for 1, where it is eps: the exponent is one too large.
+                look: the power of two at or below the number. The mantissa of `frexp` is below 1, so its exponent is
+                    that of the power above
             = torch.finfo(dtype).eps * 2 ** torch.tensor(value, dtype=dtype).double().log2().floor()
             = torch.finfo(dtype).eps * 2 ** math.floor(math.log2(torch.tensor(value, dtype=dtype).item()))
                 You take the logarithm of a negative number, {value:.8g}.
@@ -531,7 +536,7 @@ exercise(
                     keepdim=True)
                 An operation overflows: `{yours[What overflows]}` in {yours[in]} turns finite numbers into inf. A cast
                 after it comes too late, and switching autocast off casts nothing by itself.
-                look: the input of that operation: cast it{yours[line]}
+                look: cast the input of that operation{yours[line]}
                 when: yours["What overflows"] != "nothing" and yours["in"] != "float32"
             torch.autocast(images.device.type, dtype=torch.float16) → torch.enable_grad()
             images.device.type → 'cuda'
@@ -1484,8 +1489,8 @@ exercise(
             all(parameter → any(parameter
             in parameters) → in parameters[-1:])
                 Infinite gradients reached the weights. Step only if every element of every gradient is finite.
-                look: `if` before `optimizer.step()`; `.isfinite()` of each `.grad`; `all` or `any`; all groups of the
-                    optimizer
+                look: `.isfinite()` of each `.grad`, in all groups of the optimizer; `all` or `any`; the `if` before
+                    `optimizer.step()`
                 when: not yours["The list of weights after the last step"].isfinite().all()
             optimizer.step() → pass && if taken:
                     → for p in parameters:\n        p.grad.isfinite().all() or
