@@ -900,8 +900,8 @@ exercise(
             others.isfinite().all() and not (flipped & sure).any()
                     → not (flipped & sure).any() || not others.isnan().any() and not (flipped & sure).any()
                     || not others.isinf().any() and not (flipped & sure).any()
-                There is a nan or an infinite number in `others`, and your verdict is True. No comparison can find a
-                nan.
+                There is a nan or an infinite number in `others`, and your verdict is True. A comparison with a nan is
+                always false, so it takes a question of its own.
                 look: `isfinite`
                 when: yours[ENTRIES["same"]] is True and not others.isfinite().all()
             logits.topk → others.topk
@@ -1047,7 +1047,8 @@ exercise(
             weight.abs().amax(dim=1) → weight.amax(dim=1)
             weight.abs().amax(dim=1) → weight.amax(dim=1) && .round() → .round().clamp(-127, 127)
             weight.abs().amax(dim=1) → weight.amax(dim=1) && .round() → .round().clamp(-128, 127)
-                Your scales come from the largest value of each row. The largest absolute value may be negative.
+                Your scales come from the largest value of each row. The weight with the largest absolute value may
+                be negative.
                 look: `abs` before the maximum
             .round() →
             .round() → .floor()
@@ -1200,7 +1201,7 @@ exercise(
             * scales → * scales[:, None]
                 You multiply each row of the product by a scale, but each output has one: its second axis.
             x @ → x.round() @ || x.to(torch.int8).float() @
-                You round x to integers as well. Here only the weights are integers; x stays float32.
+                You turn x into integers as well. Here only the weights are integers; x stays float32.
         """,
         also_right=[
             lambda x, numbers, scales, bias: torch.nn.functional.linear(x, numbers * scales[:, None], bias),
@@ -1457,7 +1458,7 @@ exercise(
                     → torch.empty(x.shape[0], x.shape[1] - width + 1, device=x.device)
                 Your fake promises {yours[promises][0][1]} for an x in {expected[promises][0][1]}. The result has the
                 dtype of x.
-                look: `x.new_empty(...)` takes the dtype of x
+                look: `x.new_empty(...)` takes the dtype of x, in the fake and in the operator
                 when: _promises(lambda mine, right: mine[0] == right[0] and mine[1] != right[1])
             moving_mean.register_autograd(backward, setup_context=remember) →
                 Your operator has no gradient: a model with it cannot be trained.
@@ -1778,11 +1779,13 @@ exercise(
                 Your operator raises an error for an ordinary tensor. It says: {yours[error]}
                 when: _are("raises", IN_ORDER)
             factor[row] * from[row * columns + column] → from[row * columns + column]
+            factor[row] * from → factor[column % rows] * from
             {rows, columns} → {columns, rows}
                 For an ordinary tensor of shape {given[0][0].shape}, your operator {yours[The result for an ordinary
                 tensor]}. The result should be float32, of the shape of `numbers`, and at [row, column] the number there
                 times the scale of its row.
-                look: in memory, row i begins at place `i * columns`
+                look: which scale you take (there is one for each row, none for a column), and which number: in memory,
+                    row i begins at place `i * columns`
                 when: _are_not("right", IN_ORDER)
         """,
         also_right=[_by_strides],

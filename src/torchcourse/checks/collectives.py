@@ -74,6 +74,11 @@ class Ledger(TorchDispatchMode):
         self.calls: list[dict[str, Any]] = []
         self.trouble: list[dict[str, Any]] | None = None
         self._others, self._world = others, len(others) + 1
+        self._before = 0
+
+    def again(self) -> None:
+        """Number the collectives from 1 once more: the answer is about to be called another time."""
+        self._before = len(self.calls)
 
     def __enter__(self) -> Ledger:
         Ledger.current = self
@@ -113,7 +118,7 @@ class Ledger(TorchDispatchMode):
         heard = {rank: _hear(line) for rank, line in self._others.items()}
         all_of_them = [heard.get(rank, mine) for rank in range(self._world)]
         if any(not _agree(mine, other) for other in all_of_them):
-            self.trouble = [{**one, "number": len(self.calls)} for one in all_of_them]
+            self.trouble = [{**one, "number": len(self.calls) - self._before} for one in all_of_them]
             raise Mismatch(sentence(self.trouble))
 
 

@@ -1495,8 +1495,8 @@ exercise(
             optimizer.step() → pass && if taken:
                     → for p in parameters:\n        p.grad.isfinite().all() or
                     p.grad.zero_()\n    optimizer.step()\n    if taken:
-                In a step with a gradient that is not finite, weights moved. Zeros in place of that gradient are not
-                enough, because the others still step: skip the whole step.
+                In a step with a gradient that is not finite, weights moved. Zeros in place of gradients are not enough:
+                the optimizer's momentum, and gradients that you leave, still move weights. Skip the whole step.
                 look: `if` before `optimizer.step()`
                 when: yours["The list of scales"] == expected["The list of scales"] and yours["The list of what you
                     return"] == expected["The list of what you return"] and yours["The list of whether the weights

@@ -944,6 +944,7 @@ def _steps_on_rank(answer: Any, seed: int, pieces: list[list], largest: float, f
     batches: list[tuple[int, int]] = []  # of each forward pass: the size of the batch, collectives so far
     model.register_forward_pre_hook(lambda _, x: batches.append((len(x[0]), len(Ledger.current.calls))))
     graphs = probes.graphs_at_once(model)
+    Ledger.current.again()
     norm = answer(model, optimizer, pieces[dist.get_rank()], largest)
     calls = [one["what"] for one in Ledger.current.calls[begun:]]
     sent = begun + calls.index("reduce-scatter") if "reduce-scatter" in calls else 0
@@ -951,8 +952,10 @@ def _steps_on_rank(answer: Any, seed: int, pieces: list[list], largest: float, f
     if isinstance(norm, bool) or not isinstance(norm, float):
         return {"instead": "a DTensor" if isinstance(norm, DTensor) else show(norm)}
     first = weights()
+    Ledger.current.again()
     second = answer(model, optimizer, pieces[dist.get_rank()], largest)
     before_last = weights()
+    Ledger.current.again()
     third = answer(model, optimizer, pieces[dist.get_rank()][:2], far)
     return {
         "The norm": norm,
