@@ -1663,6 +1663,7 @@ def _served(ask: Callable, program: bytes, classes: tuple, images: Tensor) -> Se
     logits = torch.export.load(io.BytesIO(program)).module()(images)
     seen = {**seen, "right": [classes[i] for i in logits.argmax(1)]}
     if seen["kind"] == "a server":
+        seen["how many"] = len(seen["many"]["found"].get("classes") or [])
         seen["good"] = seen["one" if seen["one"]["status"] != 200 else "many"]
         refused = [name for name, reply in seen["bad"].items() if _refusal(reply) == "refused"]
         bad = {name: _refusal(reply) for name, reply in seen["bad"].items() if name not in refused}
@@ -1830,8 +1831,11 @@ exercise(
             [classes[i] for i in program(images.to(torch.uint8)).argmax(1)] → ['0'] * len(images)
                 Your server answers with {yours[many][found][classes]}; it should answer with the names in `classes`.
                 when: not {*yours["many"]["found"]["classes"]} <= {*classes}
-            images.to(torch.uint8) → images.to(torch.uint8)[:1]
-                A request with several images should get a class for each of them, in their order.
+            images.to(torch.uint8)).argmax(1) → images.to(torch.uint8)[:1]).argmax(1)
+                    || images.to(torch.uint8)).argmax(0)
+                A request with {images.shape[0]} images should get {images.shape[0]} classes, in their order. Yours has
+                {yours[how many]}.
+                look: the slice of the images; the `dim` of `argmax`: logits are [B, classes]
                 when: len(yours["many"]["found"]["classes"]) != len(yours["right"])
             images.to(torch.uint8) → (images / 255).to(torch.uint8)
             .argmax(1) → .argmin(1)

@@ -145,8 +145,8 @@ exercise(
             = _reduced(scale=1)((images // 255).float())
                 `//` rounds down to whole numbers, so every pixel below 255 becomes 0. Divide with `/`.
             = tuple(reduce(images.reshape(images.shape[1], -1) / 255, 1) for reduce in (torch.mean, torch.std))
-                `reshape` and `view` don't move axes: your rows begin with the pixels of the first images, not with
-                those of a channel.
+                `reshape` and `view` don't move axes: each of your rows holds a part of the images, with all their
+                channels, not one channel of all images.
                 look: `images.transpose(0, 1)` first, or `dim=(0, 2, 3)` without a reshape
             _reduced(scale=256)
                 You divided by 256. The largest byte is 255, and it becomes 1.
@@ -265,6 +265,9 @@ def _unfair(flips: Tensor, downs: Tensor, rights: Tensor, pixels: int, mirrored:
         return {"mirrored": mirrored}
     if (far := max(downs.abs().max().item(), rights.abs().max().item())) > pixels:
         return {"too far": far}
+    for coin, which in ((0, "not mirrored"), (1, "mirrored")):
+        if not (downs[flips == coin].any() or rights[flips == coin].any()) and (downs.any() or rights.any()):
+            return {"still": which}
     for offsets, sides in ((downs, ("up", "down")), (rights, ("left", "right"))):
         for sign, side in zip((-1, 1), sides, strict=True):
             if (sign * offsets).max() < pixels:
@@ -414,6 +417,11 @@ exercise(
             = _augment(images, pixels + 1)
                 Some images move by {yours[too far]}, but with pixels={pixels} none may move farther than that.
                 when: "too far" in yours
+            return result → return torch.where(coin.view(-1, 1, 1, 1), result, images)
+                    || return torch.where(coin.view(-1, 1, 1, 1), mirrored, result)
+                The images that are {yours[still]} never move: mirror and offsets hang on the same coin.
+                look: move every image, whatever the coin for the mirror says
+                when: "still" in yours
             torch.randint(2 * pixels + 1, (2, count)) → torch.randint(2 * pixels, (2, count))
             return result → return mirrored
                 None of {images.shape[0]} images moves {yours[end]} by {pixels}: yours move by {yours[range][0]} to

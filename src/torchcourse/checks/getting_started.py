@@ -1,5 +1,7 @@
 """Exercises of chapter 00: a first tensor, a first gradient, and an average digit."""
 
+import functools  # noqa: F401 - for the tables
+
 import numpy as np
 import torch
 
@@ -331,6 +333,10 @@ exercise(
             mean(dim=0) → sum(dim=0)
                 That is the sum of the images, not their average.
                 look: `mean(dim=0)`, or divide by the number of selected images
+            = functools.reduce(lambda average, image: (average + image) / 2, images[labels == digit].float())
+                The images don't count equally in your average: `(average + image) / 2` halves what came before, again
+                with each image.
+                look: add all images first, and divide once; or `mean(dim=0)`
             mean(dim=0) → sum(dim=0) / len(images)
                 You divided by {images.shape[0]}, the number of all images, instead of by the number of images of this
                 digit.

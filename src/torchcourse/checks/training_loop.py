@@ -312,8 +312,8 @@ exercise(
             *wrong_loss(_step),
             """
             model.train() → pass || model.eval()
-                The model was in eval mode, and your step left it there: dropout and batch norm would not train.
-                look: `model.train()` at the start
+                The model was in eval mode when it got the images: dropout and batch norm would not train.
+                look: `model.train()` at the start, before the forward pass
                 when: yours["The number of training passes in eval mode"]
             loss.item() → loss || loss.detach()
                 The loss you return is a tensor: return a Python number. It may keep its graph, and with it every step.
@@ -619,7 +619,7 @@ def _with_faults(
         "validation in train mode": any(each["mode"] != "eval" for each in quiet),
     }
     found = [name for name, there in faults.items() if there]
-    rest = f" Faults that remain after this one: {len(found) - 1}." if len(found) > 1 else ""
+    rest = f" Faults that remain after this one: {len(found) - 1}." if len(found) > 1 else " It is the last fault."
     return seen | {"Faults": found, "rest": rest}
 
 
