@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from tools.bench.rows import OutOfTime, Rows, commit, last_words
 from tools.bench.speed import per_second, spread
 from tools.course import ROOT
 from torchcourse import measurements
+from torchcourse.recipes import mnist
 
 KEY = {"commit": "abc", "device": "A", "torch": "2"}
 
@@ -130,6 +132,9 @@ def test_quick_runs_write_their_parts_one_after_the_other(tmp_path, capsys):
 
 def test_recipes_are_timed_and_scored(tmp_path):
     assert main(["--quick", "mnist", "cifar", "--folder", str(tmp_path)]) == 0
+    now = json.loads(json.dumps(asdict(mnist.SETTINGS["99.0"])))
+    assert not table.is_earlier("99.0", now) and table.is_earlier("99.0", now | {"seen": 1})
+
     (one,) = measurements.load("bench", tmp_path)
     for part in (one.results["mnist"], one.results["cifar"]):
         (ours,) = part["ours"].values()
@@ -315,6 +320,7 @@ def test_the_table_says_what_was_recorded(tmp_path, capsys):
     )
     assert "| official example, 2 epochs | 81.0 s | best epoch 99.01%, seed 1 |" in printed
     assert "54 times sooner" in printed
+    assert "The recipe has changed since" in printed  # its settings have one number, the recipe's have more
     assert "| this course | 64 | 2,400 [2,160..2,640] | 92% |" in printed  # 2,400 * 0.05 of 130 GFLOP/s
     assert "130 [117..143] in fp32." in printed
     assert "| this course, 1 epoch | 14.0 s" in printed

@@ -30,12 +30,25 @@ def test_result_says_what_was_done(run):
 
 
 def test_same_seed_same_weights_another_seed_others(run):
-    tiny = replace(SHORT, seen=320)
+    tiny = replace(SHORT, seen=400)
     weights = [
         torch.cat([p.flatten() for p in mnist.train(tiny, seed, device="cpu").model.parameters()]) for seed in (3, 3, 4)
     ]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
+
+
+def test_the_stem_keeps_the_weights_that_come_from_the_images(run):
+    images = data.load("mnist", "train")
+    stem = next(layer for layer in run.model.modules() if isinstance(layer, torch.nn.Conv2d))
+    torch.manual_seed(0)
+    fresh = next(layer for layer in mnist.network(SHORT, images).modules() if isinstance(layer, torch.nn.Conv2d))
+    assert torch.equal(stem.weight, fresh.weight) and not stem.weight.requires_grad
+    directions = stem.weight[: len(stem.weight) // 2].flatten(1)
+    assert torch.equal(stem.weight[len(directions) :].flatten(1), -directions)
+    assert (torch.nn.functional.normalize(directions) @ torch.nn.functional.normalize(directions).T).allclose(
+        torch.eye(len(directions)), atol=1e-3
+    )
 
 
 def test_several_epochs_and_a_set_of_your_own():
@@ -50,10 +63,10 @@ def test_few_images_make_one_pass_over_different_images(monkeypatch):
     passed = []
     monkeypatch.setattr(mnist.training, "fit", lambda model, batches, *args, **options: passed.append(list(batches)))
     ds = data.load("mnist", "train")
-    mnist.train(replace(SHORT, seen=1280), images=ds, device="cpu")
+    mnist.train(replace(SHORT, seen=1400), images=ds, device="cpu")
     images = torch.cat([images for images, labels in passed[0]])
-    assert len(images) == 1280
-    assert len({image.numpy().tobytes() for image in images}) > 1200  # real digits: all different
+    assert len(images) == 1400
+    assert len({image.numpy().tobytes() for image in images}) > 1300  # real digits: all different
 
 
 def test_settings_ask_for_more_images_the_higher_they_are():
@@ -64,13 +77,13 @@ def test_settings_ask_for_more_images_the_higher_they_are():
 
 
 def test_bfloat16_path_runs_and_keeps_float32_weights():
-    run = mnist.train(replace(SHORT, seen=128, widths=(8, 8, 8)), device="cpu", dtype=torch.bfloat16)
+    run = mnist.train(replace(SHORT, seen=200, widths=(8, 8, 8)), device="cpu", dtype=torch.bfloat16)
     assert all(parameter.dtype == torch.float32 for parameter in run.model.parameters())
     assert run.history[0].training.loss > 0
 
 
 def test_the_model_normalizes_as_its_data_set_wants():
-    model = mnist.build(SHORT, "fashion_mnist")
+    model = mnist.network(SHORT, data.load("fashion_mnist", "train"))
     layer = next(module for module in model.modules() if isinstance(module, models.Normalize))
     assert torch.equal(layer.scale, models.Normalize("fashion_mnist").scale)
 
@@ -81,7 +94,7 @@ from torchcourse import simgpu
 from torchcourse.recipes import mnist
 
 gpu = simgpu.accelerator()
-run = mnist.train(mnist.Setting(seen=128), device=gpu)
+run = mnist.train(mnist.Setting(seen=400), device=gpu)
 assert next(run.model.parameters()).device.type == gpu.type
 assert run.history[0].training.loss < 50  # two steps on random weights: a number, not nan
 """

@@ -1,12 +1,15 @@
 """What `make bench` recorded: printed as a table in Markdown, and written to docs/bench.md with a picture."""
 
 import io
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tools.course import ROOT
 from torchcourse import measurements
+from torchcourse.recipes import mnist as recipe
 
 PICTURE = ROOT / "docs" / "bench.png"
 NAMES = {
@@ -79,6 +82,14 @@ def mnist(results: dict[str, Any]) -> Iterator[str]:
     yield table(["MNIST", "seconds of training", "test accuracy"], rows)
     if sooner := times_sooner(results["mnist"]):
         yield f"This course reaches 99.0% {sooner:.0f} times sooner than the official example."
+    if any(is_earlier(goal, ours["settings"]) for goal, ours in results["mnist"]["ours"].items()):
+        yield "The recipe has changed since: these are the times of an earlier one."
+
+
+def is_earlier(goal: str, settings: dict[str, Any]) -> bool:
+    """Whether a run was made with other settings than the recipe has now."""
+    now = recipe.SETTINGS.get(goal)
+    return now is None or settings != json.loads(json.dumps(asdict(now)))
 
 
 def times_sooner(part: dict[str, Any], goal: float = 0.99) -> float | None:

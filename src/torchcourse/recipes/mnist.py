@@ -1,4 +1,4 @@
-"""MNIST in seconds, on a laptop: what the course teaches, put together with nothing wasted.
+"""MNIST in a second or two, on a laptop: what the course teaches, put together with nothing wasted.
 
     from torchcourse.recipes import mnist
     run = mnist.train("99.0")
@@ -7,11 +7,16 @@
 Where the time goes and where it is saved:
 
 - Batches are fetched whole and travel as uint8; `Normalize` makes floats of them on the device (chapter 04).
-- The network is small and makes the image small early, because work grows with the number of pixels. For 99.0 % the
-  first two convolutions have half the channels: less is learned from an image, but many more fit into a second.
+- The edge of the image is left out: a digit is 20 pixels high and wide, and 24 of the 28 hold it wherever it is.
+- The image is made small early, because work grows with the number of pixels: the first convolution takes every second
+  one, and a pooling follows.
+- That first convolution is not learned. Its weights come from the images themselves (`whitening`): they keep the
+  directions in which patches of 5×5 pixels vary most, each with both signs for the ReLU. So half of the backward pass
+  through the largest feature map is not needed, and the second convolution learns from the first step on.
+- Orthogonal steps for the convolutions (`optim.Muon`): fewer steps to the same accuracy, so larger batches will do.
 - channels_last: all channels of a pixel lie side by side in memory, as fast convolutions read them.
-- One cycle: the learning rate climbs to a value that would be too high for long, then sinks to almost nothing. So a run
-  has to know beforehand when it ends, and a short one gets far.
+- A learning rate that is high at once and falls to zero along a line. So a run has to know beforehand when it ends,
+  and a short one gets far.
 - Label smoothing: the right class is asked to get 91 % of the probability, not all of it. Without it the network
   spends its steps on becoming surer of what it gets right anyway.
 - From one epoch up, each image comes shifted by up to a pixel: a digit means the same wherever it is.
@@ -25,10 +30,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torchvision.transforms.v2 import CenterCrop
 
 from torchcourse import augment, data, models, training
 from torchcourse import device as devices
 from torchcourse.errors import CourseError
+from torchcourse.models.cifar import whitening
+from torchcourse.models.layers import ConvBlock
+from torchcourse.optim import Muon
 from torchcourse.recipes import Run
 
 
@@ -37,18 +46,20 @@ class Setting:
     """How large, how long, how fast."""
 
     seen: int  # images in all; if fewer than the training set holds: a random part of it, once
-    batch_size: int = 64
-    learning_rate: float = 0.02  # at the top of the cycle
+    widths: tuple[int, int, int] = (24, 48, 96)  # channels of the three convolutions; the first number is even
+    batch_size: int = 200
+    learning_rate: float = 0.1  # in the first step, of all that is learned
+    momentum: float = 0.8
     shift: int = 1  # pixels by which a training image may move
-    widths: tuple[int, int, int] = (16, 32, 64)  # channels of the three convolutions
+    crop: int = 24  # height and width of what the network sees, a multiple of 4
     smoothing: float = 0.1  # of the labels
 
 
 SETTINGS = {
     # Named after the test accuracy in percent that they are meant for, mean over seeds.
-    "99.0": Setting(seen=28_160, learning_rate=0.04, shift=0, widths=(8, 16, 64)),
+    "99.0": Setting(seen=28_000, widths=(12, 32, 48), shift=0),
     "99.4": Setting(seen=60_000),
-    "99.5": Setting(seen=120_000),
+    "99.5": Setting(seen=180_000),
 }
 
 
@@ -76,16 +87,15 @@ def train(
     images = data.load("mnist", "train") if images is None else images
     device = devices.best() if device is None else torch.device(device)
 
-    torch.manual_seed(seed)
-    model = build(how, images.name).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), how.learning_rate, fused=True)
-
     start = time.perf_counter()
+    torch.manual_seed(seed)
+    model = network(how, images).to(device)
+    optimizer = optimizer_of(model, how)
     epochs = max(1, round(how.seen / len(images)))
     if how.seen < len(images):
         images = images.subset(torch.randperm(len(images))[: how.seen])
     batches = data.loader(images, how.batch_size, shuffle=True, seed=seed, drop_last=True)
-    steps = epochs * len(batches)
+    steps = max(1, epochs * len(batches))
     history = training.fit(
         model,
         batches,
@@ -93,17 +103,42 @@ def train(
         epochs,
         validation=None if validation is None else data.loader(validation, 500),
         loss_fn=nn.CrossEntropyLoss(label_smoothing=how.smoothing),
-        scheduler=torch.optim.lr_scheduler.OneCycleLR(optimizer, how.learning_rate, total_steps=steps),
+        scheduler=torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps),
         dtype=dtype or "fast",
         verbose=verbose,
     )
     return Run(model, history, time.perf_counter() - start)
 
 
-def build(how: Setting, name: str = "mnist") -> nn.Module:
-    """The whole way from stored pixels to logits: shift, normalize, network; averaged over shifts at test time."""
-    network = models.MnistNet(how.widths)
-    return augment.Averaged(nn.Sequential(augment.Augment(shift=how.shift), models.Normalize(name), network), shift=1)
+def network(how: Setting, images: data.ImageSet) -> nn.Module:
+    """uint8 images -> logits, all in one module: shift, crop, normalize, network; averaged over shifts at test time."""
+    first, second, third = how.widths
+    before = nn.Sequential(CenterCrop(how.crop), models.Normalize(images.name))
+    stem = nn.Conv2d(1, first, 5, stride=2, padding=2, bias=False)  # 24 pixels -> 12
+    with torch.no_grad():
+        directions = whitening(before(images[:2000][0]), 5)[: first // 2]
+        stem.weight.copy_(torch.cat([directions, -directions]))
+    stem.weight.requires_grad_(False)
+    side = how.crop // 4 - 2
+    net = nn.Sequential(
+        stem,
+        nn.ReLU(),
+        ConvBlock(first, second, pool=True),  # 12 -> 6
+        ConvBlock(second, third, padding=0),  # 6 -> 4
+        nn.Flatten(),
+        nn.Linear(third * side * side, len(images.classes)),
+    ).to(memory_format=torch.channels_last)
+    return augment.Averaged(nn.Sequential(augment.Augment(shift=how.shift), *before, net), shift=1)
+
+
+def optimizer_of(model: nn.Module, how: Setting) -> Muon:
+    """Orthogonal steps for the convolutions, plain momentum for batch norm and the last layer; the stem stays."""
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in learned if p.ndim == 4], "orthogonal": True},
+        {"params": [p for p in learned if p.ndim != 4], "orthogonal": False},
+    ]
+    return Muon(groups, how.learning_rate, how.momentum)
 
 
 def test_accuracy(model: nn.Module, dtype: torch.dtype | None = None) -> float:
