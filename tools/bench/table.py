@@ -37,7 +37,7 @@ def show(folder: Path = measurements.FOLDER, picture: Path | None = PICTURE) -> 
         return
     print("\n\n".join(map(markdown, found)))
     if picture and (drawn := [m for m in found if drawable(m)]):
-        draw(drawn[0], picture)
+        draw(max(drawn, key=lambda m: m.date), picture)  # the latest: the recipe may have changed
         picture.with_suffix(".md").write_text(page(found))
         print(f"Written: {picture.name} and {picture.with_suffix('.md').name}")
 
@@ -61,7 +61,9 @@ def markdown(measurement: measurements.Measurement) -> str:
     versions = measurement.versions | results.get("libraries", {}).get("versions", {})
     using = ", ".join(f"{name} {version}" for name, version in versions.items() if name not in ("python", "numpy"))
     vector = f" ({about['vector']})" if about["kind"] == "cpu" else ""
-    blocks = [f"Measured on {about['device']}{vector}, {measurement.date}, with {using}. Median [range]."]
+    dates = sorted({part.get("date") or measurement.date for part in results.values()})
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    blocks = [f"Measured on {about['device']}{vector}, {when}, with {using}. Median [range]."]
     for name, block in (("mnist", mnist), ("cifar", cifar), ("libraries", libraries)):
         if name in results:
             blocks += block(results)
