@@ -2021,7 +2021,7 @@ exercise(
         free=True,
         mistakes="""
             if name in targets: → if True:
-                {yours.message} has no target. It still gets a row, without a verdict.
+                A number that has no target still gets a row, without a verdict. Yours raises an error there.
                 look: `if name in targets`
                 when: says(yours, *(repr(name) for name in numbers if name not in targets))
             return f → return None and f
