@@ -74,6 +74,8 @@ def test_settings_ask_for_more_images_the_higher_they_are():
     assert settings == sorted(settings, key=lambda settings: settings.seen)
     with pytest.raises(CourseError, match=r"99\.4"):
         mnist.train("99.9")
+    with pytest.raises(CourseError, match=r"99\.4"):
+        mnist.train(99.4)  # a number, not a name
 
 
 def test_bfloat16_path_runs_and_keeps_float32_weights():

@@ -900,8 +900,8 @@ exercise(
             others.isfinite().all() and not (flipped & sure).any()
                     → not (flipped & sure).any() || not others.isnan().any() and not (flipped & sure).any()
                     || not others.isinf().any() and not (flipped & sure).any()
-                There is a nan or an infinite number in `others`, and your verdict is True. A comparison with a nan is
-                always false, so it takes a question of its own.
+                There is a nan or an infinite number in `others`, and your verdict is True. `<` and `>` don't catch a
+                nan: ask for both.
                 look: `isfinite`
                 when: yours[ENTRIES["same"]] is True and not others.isfinite().all()
             logits.topk → others.topk

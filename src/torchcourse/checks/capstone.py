@@ -485,7 +485,7 @@ exercise(
                 when: _has("again", False)
             ("mnist", lambda: nn.Sequential(_Bytes(), nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(784, 400),
                     nn.Linear(400, 10)))
-                Your weights alone take {yours[bytes]:,} bytes; the exported file may have {yours[limit]:,}.
+                Your weights alone take {yours[bytes]:,} bytes; the exported file may have {yours[limit]:,} at most.
                 look: where are the parameters? Usually in a linear layer after a large image
                 when: yours["bytes"] > yours["limit"]
         """,
@@ -1833,8 +1833,8 @@ exercise(
                 when: not {*yours["many"]["found"]["classes"]} <= {*classes}
             images.to(torch.uint8)).argmax(1) → images.to(torch.uint8)[:1]).argmax(1)
                     || images.to(torch.uint8)).argmax(0)
-                A request with {images.shape[0]} images should get {images.shape[0]} classes, in their order. Yours has
-                {yours[how many]}.
+                A request with {images.shape[0]} images should get {images.shape[0]} classes, in their order. Your
+                answer has {yours[how many]}.
                 look: the slice of the images; the `dim` of `argmax`: logits are [B, classes]
                 when: len(yours["many"]["found"]["classes"]) != len(yours["right"])
             images.to(torch.uint8) → (images / 255).to(torch.uint8)
@@ -2021,7 +2021,7 @@ exercise(
         free=True,
         mistakes="""
             if name in targets: → if True:
-                A number that has no target still gets a row, without a verdict. Yours raises an error there.
+                A number that has no target should still get a row, without a verdict. Yours raises an error there.
                 look: `if name in targets`
                 when: says(yours, *(repr(name) for name in numbers if name not in targets))
             return f → return None and f

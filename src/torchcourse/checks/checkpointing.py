@@ -1340,9 +1340,8 @@ exercise(
                 was.
                 when: not torch.allclose(yours["The weights"], expected["The weights"], rtol=1e-4)
             = (_load_any(path, model)[0], [])
-                Your list of unexpected names is always empty. In the file, and not loaded, are {expected[The unexpected
-                names]}.
-                look: what you leave out before `load_state_dict`, it cannot report
+                Your list of unexpected names is empty. In the file, but not loaded: {expected[The unexpected names]}.
+                look: `load_state_dict` cannot report what you leave out before you call it
                 when: not yours[FILE_NAMES[1]] and expected[FILE_NAMES[1]] and yours[FILE_NAMES[0]] ==
                     expected[FILE_NAMES[0]]
             = (lambda a, b: ([n for n in a if n not in b], b))(*_load_any(path, model))
@@ -1686,7 +1685,7 @@ exercise(
                     / 2)
             2 * save * between) → 2 * save * (between + restart)) || 2 * save * between) + restart
                     || 2 * save * (between - restart))
-                The restart does not belong into the interval: it costs the same however often you save. The interval is
+                The restart does not belong in the interval: it costs the same however often you save. The interval is
                 {expected[The interval]:.0f} s; yours was {yours[The interval]:.0f} s.
             (interval / 2 + restart) → interval / 2
                 The restart is missing in the share that is lost. The share is {expected[The share]:.4f}; yours was
@@ -1696,13 +1695,14 @@ exercise(
                 {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
             save / → between * save / && (interval / 2 + restart) / between → interval / 2 + restart
             save / interval → save && ) / between → )
-                Your share is a number of seconds; the exercise asks for the share of all time. The share is
+                Your share is a number of seconds; the exercise asks for a share of the total time. The share is
                 {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
             ) / between → )
                 Your share mixes seconds for each failure with seconds for each second: divide by `between`, too. The
                 share is {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
             , save / interval + ( → , 100 * save / interval + 100 * (
-                This is the share in percent. The share is {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
+                Your share is in percent. As a fraction it is {expected[The share]:.4f}; yours was {yours[The
+                share]:.4f}.
             return interval → return interval / 60 || return interval / 3600
                 Everything is in seconds, and so is the interval. The interval is {expected[The interval]:.0f} s; yours
                 was {yours[The interval]:.0f} s.

@@ -419,7 +419,7 @@ exercise(
                 when: "too far" in yours
             return result → return torch.where(coin.view(-1, 1, 1, 1), result, images)
                     || return torch.where(coin.view(-1, 1, 1, 1), mirrored, result)
-                The images that are {yours[still]} never move: mirror and offsets hang on the same coin.
+                The images that are {yours[still]} never move: mirror and offsets depend on the same coin.
                 look: move every image, whatever the coin for the mirror says
                 when: "still" in yours
             torch.randint(2 * pixels + 1, (2, count)) → torch.randint(2 * pixels, (2, count))

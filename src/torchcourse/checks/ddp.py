@@ -1237,8 +1237,8 @@ exercise(
             (_save, lambda *given: _resume(*given) if dist.get_rank() == 0 else 0)
             model.load_state_dict(state["model"]) → pass || model = type(model)(*model); state["model"]
                 After `resume`, the model does not have the saved weights, at least on one rank.
-                look: `model.load_state_dict(…)`: whether each rank calls it, and whether the names fit (with
-                    `strict=False`, names that begin with "module." load nothing)
+                look: `model.load_state_dict(…)`: whether each rank calls it, and whether the names match (with
+                    `strict=False`, names with an extra "module." are skipped)
                 when: not all(_restored(yours, expected))
             return  →
             state["epoch"] → state["epoch"] + 1

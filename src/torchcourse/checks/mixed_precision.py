@@ -263,7 +263,7 @@ exercise(
                     logarithms down
             = torch.finfo(dtype).eps * 2.0 ** math.frexp(torch.tensor(value, dtype=dtype).item())[1]
             = torch.finfo(dtype).eps * 2.0 ** math.frexp(value)[1]
-                Your gap is twice too wide for every number, also for 1, where it is eps: the exponent is one too large.
+                Your gap is twice as wide as it should be, even for 1, where it is eps: the exponent is one too large.
                 look: the power of two at or below the number. The mantissa of `frexp` is below 1, so its exponent is
                     that of the power above
             = torch.finfo(dtype).eps * 2 ** torch.tensor(value, dtype=dtype).double().log2().floor()

@@ -312,7 +312,8 @@ exercise(
             *wrong_loss(_step),
             """
             model.train() → pass || model.eval()
-                The model was in eval mode when it got the images: dropout and batch norm would not train.
+                The model was in eval mode when it got the images: dropout was off, and batch norm used its
+                running statistics.
                 look: `model.train()` at the start, before the forward pass
                 when: yours["The number of training passes in eval mode"]
             loss.item() → loss || loss.detach()
@@ -619,7 +620,11 @@ def _with_faults(
         "validation in train mode": any(each["mode"] != "eval" for each in quiet),
     }
     found = [name for name, there in faults.items() if there]
-    rest = f" Faults that remain after this one: {len(found) - 1}." if len(found) > 1 else " It is the last fault."
+    rest = (
+        f" Faults that remain after this one: {len(found) - 1}."
+        if len(found) > 1
+        else " No fault remains after this one."
+    )
     return seen | {"Faults": found, "rest": rest}
 
 
