@@ -1731,7 +1731,7 @@ exercise(
                 Steps count as jobs in your cores: a step may be short and busy. The line of the job has the whole.
                 look: a dot in JobID
             row["JobID"].split(".")[0] in finished → row["State"].startswith("COMP") || row["MaxRSS"]
-                The memory of a job that failed counts in yours. None of its steps counts, not even one that is
+                You count the memory of a job that failed. None of its steps should count, not even one that is
                 COMPLETED.
                 look: the JobID in front of the dot, and the state of that job
             max(_seconds(row["Elapsed"]) for row in jobs) → _seconds(max(row["Elapsed"] for row in jobs))

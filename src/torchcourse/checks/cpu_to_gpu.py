@@ -583,7 +583,7 @@ def _quiet(model, batches):
 def _instead(line: str) -> str:
     """What replaces a line of `quiet_evaluation` at which Python waits."""
     if ".cpu(" in line:
-        return "`.cpu()` waits, too: leave the tensors on the device, and read three results after the loop"
+        return "`.cpu()` waits, too: leave the tensors on the device, and read the three results after the loop"
     if re.search(r"\bfloat\(|\bint\(|\.item\(|\.tolist\(", line):
         return "keep the sum on the device and read it after the loop"
     if re.search(r"\b(if|while)\b|(?<![\w.])max\(", line):

@@ -334,8 +334,8 @@ exercise(
                 That is the sum of the images, not their average.
                 look: `mean(dim=0)`, or divide by the number of selected images
             = functools.reduce(lambda average, image: (average + image) / 2, images[labels == digit].float())
-                The images don't count equally in your average: `(average + image) / 2` halves what came before, again
-                with each image.
+                The images don't count equally in your average: each `(average + image) / 2` halves the weight of all
+                earlier images.
                 look: add all images first, and divide once; or `mean(dim=0)`
             mean(dim=0) → sum(dim=0) / len(images)
                 You divided by {images.shape[0]}, the number of all images, instead of by the number of images of this

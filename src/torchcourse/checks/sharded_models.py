@@ -1568,8 +1568,8 @@ exercise(
             with torch.device("meta"):\n        model = build() → model = build() && model.to_empty(device="cpu") → pass
             with torch.device("meta"):\n        model = build() → model = build().to("meta")
             _born_but((_EMPTY, ""), (_EACH_BLOCK, _EMPTY + _EACH_BLOCK))
-                The model was whole for a moment: at its peak, a rank held {yours[most][0]:,} bytes in weights of full
-                size, copies included, not in shards. All tensors of the model together have {yours[whole][0]:,}.
+                The model was whole for a moment: at its peak, a rank held {yours[most][0]:,} bytes of full-size
+                weights, copies included, not of shards. All tensors of the model together have {yours[whole][0]:,}.
                 look: the order: `with torch.device("meta")` around `build()`, then all calls of `fully_shard`, then
                     `to_empty`, and from `read` only the rows of this rank
                 when: "yes" in pairs.on_both(yours, "The whole weights are there at a time")

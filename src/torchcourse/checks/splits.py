@@ -179,7 +179,7 @@ def split_mistakes(solution: Callable, *wrong_sizes: Callable) -> list[Mistake]:
         Mistake(
             "Another seed gives the same split.",
             lambda n, held_out, seed: solution(n, held_out, 0),
-            look="whether `seed` reaches the generator: a new `torch.Generator()` starts with a fixed seed, too",
+            look="whether `seed` reaches the generator: a new `torch.Generator()` always starts with the same seed",
             when=lambda yours, expected, *_: yours["Other with another seed"] != expected["Other with another seed"],
         ),
         Mistake(

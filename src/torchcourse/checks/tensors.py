@@ -666,8 +666,8 @@ exercise(
         look="the first patch of an image is `image[:, :size, :size]`, the next one lies to its right",
         mistakes="""
             = images.reshape(_cut(images, size).shape)
-                The shape is right, but the pixels are cut as they lie in memory: each of your patches is made of pixels
-                that follow each other in memory, along the rows of the image.
+                The shape is right, but the pixels are cut in the order of memory: each of your patches is a run of
+                consecutive pixels, along the rows of the image.
                 look: `reshape` alone cannot reorder: split the axes, `permute`, then join
             0, 2, 4, 1, 3, 5 → 0, 4, 2, 1, 3, 5
                 Your patches run down the columns; they should come in reading order, row by row.
