@@ -70,18 +70,18 @@ def test_autocast_to_fp8_is_tried_and_not_only_asked(monkeypatch):
         names["autocast_to_fp8"]()
 
 
-def test_room_on_a_gpu_counts_what_tensors_take(monkeypatch):
-    """Not what PyTorch has reserved: kept blocks would take tensors beyond the limit."""
+def test_room_on_a_gpu_counts_from_what_is_reserved(monkeypatch):
+    """CUDA compares the limit with whole blocks. Counted from what tensors take, there would be no room for a block."""
     fractions = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *where: 900)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *where: 700)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *where: (500, 1000))
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", fractions.append)
     names = {"torch": torch, "practice": False, "gpu": torch.device("cuda"), "allocated": lambda: 200}
     leave_room = run_cell("03", "leave_room", **names)["leave_room"]
     leave_room(50)
     leave_room(None)
-    assert fractions == [0.25, 1.0]
+    assert fractions == [0.75, 1.0]
 
 
 @pytest.mark.parametrize("earlier", [None, os.pathsep.join(["/a/place", "/another"])])
@@ -113,7 +113,8 @@ def test_a_gpu_that_reports_its_power_is_measured_in_watts(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "power_draw", lambda: 350_000)  # milliwatts
     gpu = SimpleNamespace(best=lambda: torch.device("cuda"))
-    names = {"torch": torch, "device": gpu, "time": SimpleNamespace(perf_counter=lambda: float(next(clock)))}
+    sleepless = SimpleNamespace(perf_counter=lambda: float(next(clock)), sleep=lambda seconds: None)
+    names = {"torch": torch, "device": gpu, "time": sleepless}
     power = run_cell("08", "power_of_gpu", **names)["power_of_gpu"]
     moments, watts = power(seconds=5)
     assert watts.tolist() == [350.0] * len(moments) and moments.diff().min() > 0

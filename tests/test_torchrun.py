@@ -183,21 +183,29 @@ def test_a_restart_names_the_rank_that_died_not_the_one_that_lost_its_connection
     assert "rank 0" not in news and ("rank 1 ended without an exception" in news or "a rank died" in news)
 
 
-def test_a_process_that_dies_and_a_failure_that_is_expected():
+def test_a_process_that_dies():
     cell = """
         import os, signal, time
         if os.environ["RANK"] == "1":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(10_000)
     """
-    shown, sentence = run("-n 2 --expect-failure", cell)
-    assert sentence is None and "Rank 1 ended without an exception: signal SIGKILL" in shown
-    assert "stopped rank 0" in shown
+    shown, sentence = run("-n 2", cell)
+    assert "Rank 1 ended without an exception: signal SIGKILL" in sentence
+    assert "stopped rank 0" in sentence
 
 
-def test_a_failure_that_was_expected_and_did_not_come():
-    _, sentence = run("-n 2 --expect-failure", "print(1)")
-    assert "meant to fail" in sentence
+def test_a_cell_that_is_meant_to_run_out_of_time():
+    shown, sentence = run(
+        "-n 2 --timeout 6 --expect-timeout", "import time; print('here', flush=True); time.sleep(10_000)"
+    )
+    assert sentence is None and "here" in shown and "The cell was stopped after 6 seconds." in shown
+
+
+@pytest.mark.parametrize(("cell", "said"), [("print(1)", "meant to run out of time"), ("1 / 0", "ZeroDivisionError")])
+def test_another_end_is_not_taken_for_it(cell, said):
+    _, sentence = run("-n 2 --expect-timeout", cell)
+    assert said in sentence
 
 
 def test_two_cells_at_once(folder):

@@ -31,7 +31,8 @@ def missing() -> str | None:
     """What `torch.compile` needs for fast code and this machine lacks: a sentence that says what to install, or None.
 
     Inductor calls the C++ compiler that `$CXX` names, or the usual one of the system. What it compiles includes
-    Python.h, which many systems package apart from Python. Asks for the files only and compiles nothing.
+    Python.h, which many systems package apart from Python. Asks for the files only. Beside an NVIDIA GPU, Inductor also
+    asks Triton's driver what the GPU is, even for code that runs on the CPU, so this asks it too.
     """
     compiler = os.environ.get("CXX") or {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
     lacks = {}  # in words -> the package of Debian and Ubuntu
@@ -43,11 +44,25 @@ def missing() -> str | None:
     if not any((folder / "Python.h").is_file() for folder in folders):
         lacks["Python's header file Python.h"] = "python{}.{}-dev".format(*sys.version_info)
     if not lacks:
-        return None
+        return _triton_lacks()
     return (
         f"This machine lacks {' and '.join(lacks)}, which torch.compile needs. "
         f"On Debian or Ubuntu, install what is missing with `sudo apt install {' '.join(lacks.values())}`."
     )
+
+
+def _triton_lacks() -> str | None:
+    """Why Triton can't tell what this machine's NVIDIA GPU is, as a sentence; None if it can, or if there is no GPU."""
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        return None
+    try:
+        from triton.runtime import driver
+
+        driver.active.get_current_target()
+    except Exception as error:  # it builds a small library: anything from a missing file to a compiler's failure
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return f"Triton, which torch.compile needs beside an NVIDIA GPU, does not work on this machine: {reason}"
+    return None
 
 
 class CountingBackend:

@@ -99,7 +99,7 @@ def _multiplying(size: int, device: torch.device, repeats: int) -> float:
     """Operations per second of a product of two square matrices."""
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
     product = torch.empty_like(a)
-    return 2 * size**3 / timing.seconds(lambda: torch.mm(a, b, out=product), repeats=repeats).low
+    return 2 * size**3 / timing.seconds(lambda: torch.mm(a, b, out=product), repeats, on=device).low
 
 
 def _copying(size: int, device: torch.device, repeats: int) -> float:
@@ -112,7 +112,7 @@ def _copying(size: int, device: torch.device, repeats: int) -> float:
         for _ in range(times):
             target.copy_(source)
 
-    return 2 * times * size / timing.seconds(copy, repeats=repeats).low
+    return 2 * times * size / timing.seconds(copy, repeats, on=device).low
 
 
 def _copying_in_caches(device: torch.device, repeats: int) -> float:
@@ -144,7 +144,7 @@ def work(name: str, function: Callable[..., Tensor], *inputs: Tensor, weights: i
     touched = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs, result)) + weights
     fastest, end = float("inf"), time.perf_counter() + least
     while fastest == float("inf") or time.perf_counter() < end:
-        fastest = min(fastest, timing.seconds(lambda: function(*inputs), repeats=3, warmup=1).low)
+        fastest = min(fastest, timing.seconds(lambda: function(*inputs), repeats=3, warmup=1, on=result.device).low)
     return Work(name, flops, touched, fastest)
 
 

@@ -219,8 +219,10 @@ class _Recorder(TorchDispatchMode):
             pinned = source.device.type == "cpu" and source.is_pinned()
             self.add(TO_DEVICE, op, bytes=target.nbytes, pinned=pinned, waits=not (pinned and non_blocking))
         else:
-            self.add(TO_HOST, op, bytes=target.nbytes, pinned=bool(non_blocking), waits=not non_blocking)
-            if not non_blocking:
+            # `.to(..., non_blocking=True)` copies to pinned memory of its own. For ordinary memory, Python has to wait.
+            free = non_blocking and (op == "to" or target.is_pinned())
+            self.add(TO_HOST, op, bytes=target.nbytes, pinned=free, waits=not free)
+            if not free:
                 self.add(SYNCHRONIZE, op, waits=True)
 
     def indexed(self, name: str, args: tuple) -> None:

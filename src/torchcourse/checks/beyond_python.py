@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchcourse import tracefile
 from torchcourse.checks import native
 from torchcourse.checks.engine import Inputs, NotHere, attempted, call, chapter, is_students
 from torchcourse.checks.show import show
@@ -1826,7 +1827,8 @@ def _converted(answer: Callable, net: nn.Module, example: Tensor, batches: list[
     attempted(answer)
     if not all(map(find_spec, ONNX)):
         return {"missing": True}
-    import onnxruntime
+    with tracefile.quiet():  # on a GPU machine, its C++ code may complain about devices that it need not know
+        import onnxruntime
 
     with tempfile.TemporaryDirectory() as folder, _quietly():
         path = os.path.join(folder, "net.onnx")

@@ -88,11 +88,11 @@ def setup(backend: str | None = None, alone: bool = False) -> Process:
     # keep the group beyond its end, and with it gloo's threads: one that still has a tensor when Python ends aborts.
     importlib.import_module("torch.distributed.nn.functional")
     device, chosen, remark = _device_and_backend(world)
-    backend = backend or chosen
     if device.type == "cuda":
         torch.accelerator.set_device_index(device)
-    if remark and world.rank == 0:
+    if backend is None and remark and world.rank == 0:  # who names a backend has nothing to learn about the choice
         print(remark, flush=True)
+    backend = backend or chosen
     options = {"device_id": device} if backend == "nccl" else {}
     if world.address is None:
         store = dist.HashStore()

@@ -52,7 +52,7 @@ class Interrupted(KeyboardInterrupt):
 def torchrun(line: str, cell: str) -> None:
     """Run a cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [name.py] [-- arguments]`.
 
-    Raises CourseError if a rank fails or the time is up (with --expect-failure: if none does).
+    Raises CourseError if a rank fails or the time is up (with --expect-timeout: if it is not).
     """
     options = _options(line)
     name = options.name or "cell.py"
@@ -67,8 +67,7 @@ def torchrun(line: str, cell: str) -> None:
         file = Path(name).resolve() if options.name else scratch / name
         if not options.name:
             file.write_text(source, encoding="utf-8")
-        with contextlib.suppress(_Expected):
-            _Run(options, name, file, source, scratch).run()
+        _Run(options, name, file, source, scratch).run()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -91,7 +90,7 @@ def _options(line: str) -> argparse.Namespace:
     parser.add_argument("--nproc-per-node", "--nproc_per_node", "-n", type=int, required=True)
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--max-restarts", "--max_restarts", type=int, default=0)
-    parser.add_argument("--expect-failure", action="store_true")
+    parser.add_argument("--expect-timeout", action="store_true")
     parser.add_argument("name", nargs="?")
     options = parser.parse_args(words)
     if not 1 <= options.nproc_per_node <= 64:
@@ -153,8 +152,8 @@ class _Run:
         if where is not None and not self._failures():
             self._late(where)
         elif process.returncode == 0 and not self._failures():
-            if self.options.expect_failure:
-                raise CourseError("This cell was meant to fail (--expect-failure), but all ranks finished.")
+            if self.options.expect_timeout:
+                raise CourseError("This cell was meant to run out of time (--expect-timeout), but all ranks finished.")
         else:
             self._explain()
 
@@ -320,18 +319,18 @@ class _Run:
             why = f"exit code {code}" if code >= 0 else f"signal {_signal(-code)}"
             memory = " (perhaps for want of memory)" if code == -signal.SIGKILL else ""
             sentence = f"Rank {rank} ended without an exception: {why}{memory}."
-            self._stop(sentence + self._others({rank}))
+            raise CourseError(sentence + self._others({rank}))
         if not failures:
             log = (self.scratch / "torchrun.log").read_text("utf-8", "replace").strip().splitlines()
             print("\n".join(log[-15:]))
-            self._stop("torchrun could not run the cell: its own last lines are above.")
+            raise CourseError("torchrun could not run the cell: its own last lines are above.")
         first = failures[0]
         print(f"\nRank {first['rank']} failed first:\n{first['traceback'].rstrip()}")
         line = f" in line {first['line']}" if first["line"] else ""
         same = [f for f in failures if (f["type"], f["line"], f["message"]) == tuple(first[k] for k in KEYS)]
         if len(same) == self.size > 1:
-            self._stop(f"All {self.size} ranks failed{line} with {_short(first)}.")
-        self._stop(f"Rank {first['rank']} failed{line} with {_short(first)}." + self._others({first["rank"]}))
+            raise CourseError(f"All {self.size} ranks failed{line} with {_short(first)}.")
+        raise CourseError(f"Rank {first['rank']} failed{line} with {_short(first)}." + self._others({first["rank"]}))
 
     def _others(self, blamed: set[int]) -> str:
         """What became of the other ranks, in a sentence each."""
@@ -365,23 +364,16 @@ class _Run:
         text = self.lines[number - 1].strip() if number <= len(self.lines) else ""
         return f"in line {number}: {text}" + (f"   (waiting in `{call}`)" if call and call not in text else "")
 
-    def _late(self, where: str) -> NoReturn:
+    def _late(self, where: str) -> None:
         print(f"\nWhen the time was up\n{where}")
         seconds = f"{self.options.timeout:g} seconds"
-        self._stop(
+        sentence = (
             f"The cell was stopped after {seconds}. Does one rank wait for another that never comes? "
             "If it only needs longer, give it --timeout."
         )
-
-    def _stop(self, sentence: str) -> NoReturn:
-        if self.options.expect_failure:
-            print(f"\n{sentence}")
-            raise _Expected
-        raise CourseError(sentence)
-
-
-class _Expected(Exception):
-    """The failure that was asked for has been shown."""
+        if not self.options.expect_timeout:
+            raise CourseError(sentence)
+        print(f"\n{sentence}")
 
 
 KEYS = ("type", "line", "message")
