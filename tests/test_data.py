@@ -458,6 +458,14 @@ def test_subset_is_a_set_of_its_own(small):
     assert len(small.subset(range(10))) == len(small.subset(slice(10))) == len(small.subset(small.labels < 99)) // 10
 
 
+def test_a_set_goes_to_a_device_as_a_whole(small):
+    there = small.to("meta")
+    assert (there.images.device.type, there.labels.device.type, len(there)) == ("meta", "meta", len(small))
+    assert (there.name, there.origin, there.classes) == (small.name, small.origin, small.classes)
+    assert there[[3, 5]][0].device.type == "meta" and small.images.device.type == "cpu"
+    assert small.to("cpu") is small
+
+
 def test_images_and_labels_must_belong_together(small):
     with pytest.raises(CourseError, match=r"labels must be int64 \[100\]"):
         data.ImageSet(small.images, small.labels[:-1], small.classes, "mnist")

@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from types import SimpleNamespace
 
+import nbformat
 import psutil
 import pytest
 import torch
@@ -15,7 +17,7 @@ import torch
 from tools.bench import bandwidth, ddp, limits, precision, save
 from tools.bench.__main__ import main as bench
 from tools.bench.rows import Rows
-from tools.course import Chapter
+from tools.course import Chapter, select
 from tools.gpu import __main__ as gpu
 from tools.gpu import carry, course, machine, parts
 from torchcourse import device, measurements
@@ -194,8 +196,12 @@ def test_a_finished_part_is_not_measured_again_until_it_is_named(tmp_path, monke
     monkeypatch.setattr(gpu, "OUT", tmp_path)
     monkeypatch.setattr(gpu, "archive", lambda folder: gpu.ROOT / "build" / "gpu" / "results.tar.gz")
     monkeypatch.setattr(gpu.parts, "perform", perform)
+    monkeypatch.setattr(gpu, "AIRBENCH", tmp_path / "airbench")
     assert gpu.work(gpu.options_of(["--on", "cpu", "--quick"]), {}) == 3
-    assert ran == list(parts.PARTS)
+    assert [*ran, "airbench"] == list(parts.PARTS)
+    (tmp_path / "airbench").mkdir()  # it was brought along
+    assert gpu.options_of(["--on", "cpu", "--quick"]).parts == list(parts.PARTS)
+    (tmp_path / "airbench").rmdir()
     ran.clear()
     gpu.work(gpu.options_of(["--on", "cpu", "--quick"]), {})
     assert ran == ["tests", "ddp", "run"]
@@ -283,6 +289,35 @@ def test_a_notebook_without_a_budget_cannot_take_all_the_time():
     assert course.time_limit(known, "cuda", 1000) == 150
     assert course.time_limit(known, "cuda", 100) == course.time_limit({}, "cuda", 100) == 100
     assert course.time_limit(known, "cuda", 5) is None
+
+
+def test_what_measures_time_runs_alone_and_first(tmp_path, monkeypatch):
+    (tmp_path / "course.toml").write_bytes((gpu.ROOT / "course.toml").read_bytes())
+    chosen = select(["00", "01", "02"], tmp_path)
+    for chapter in chosen:
+        for folder in ("notebooks", "solutions"):
+            cell = nbformat.v4.new_code_cell("from time import perf_counter" if chapter.number != "02" else "1 + 1")
+            (tmp_path / folder).mkdir(exist_ok=True)
+            nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / folder / f"{chapter.name}.ipynb")
+    order, running, most = [], set(), {}
+    several = threading.Barrier(2)
+
+    def run_notebook(source, executed, chapter, kind, device, budget, ranges, timeout, **_):
+        order.append(name := f"{chapter[:2]} {kind}")
+        running.add(name)
+        if name not in ("00 lecture", "01 lecture"):
+            several.wait(10)  # passes only if another one is here at the same time
+        most[name] = set(running)
+        running.discard(name)
+        return course.run.Result(chapter, kind, device)
+
+    monkeypatch.setattr(course, "lanes", lambda: 2)
+    monkeypatch.setattr(course.run, "run_notebook", run_notebook)
+    monkeypatch.setattr(course.run, "best_device", lambda: ("cuda", "a GPU"))
+    assert course.main(["--chapters", "00", "01", "02", "--out", str(tmp_path / "out")], tmp_path) == 0
+    assert order[:2] == ["00 lecture", "01 lecture"] and len(order) == 6
+    assert most["00 lecture"] == {"00 lecture"} and most["01 lecture"] == {"01 lecture"}
+    assert len(json.loads((tmp_path / "out" / "done.json").read_text())) == 6
 
 
 def test_a_notebook_that_hangs_is_a_failure_and_leaves_time_for_the_next(tmp_path, monkeypatch):

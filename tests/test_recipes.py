@@ -92,13 +92,18 @@ def test_the_model_normalizes_as_its_data_set_wants():
 
 ON_AN_ACCELERATOR = """
 import torch
-from torchcourse import simgpu
-from torchcourse.recipes import mnist
+from torchcourse import data, simgpu
+from torchcourse.recipes import cifar, mnist
 
 gpu = simgpu.accelerator()
-run = mnist.train(mnist.Setting(seen=400), device=gpu)
-assert next(run.model.parameters()).device.type == gpu.type
-assert run.history[0].training.loss < 50  # two steps on random weights: a number, not nan
+ds = data.load("mnist", "train")
+for images in ds, ds.to(gpu):
+    run = mnist.train(mnist.Setting(seen=400), images=images, device=gpu)
+    assert next(run.model.parameters()).device.type == gpu.type
+    assert run.history[0].training.loss < 50  # two steps on random weights: a number, not nan
+few = data.load("cifar10", "train").subset(slice(64)).to(gpu)
+run = cifar.train(cifar.Setting((8, 8, 8), stride=2, epochs=1, batch_size=32, shift=2), images=few, device=gpu)
+assert run.history[0].training.loss < 50
 """
 
 

@@ -190,7 +190,7 @@ def test_a_process_that_dies():
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(10_000)
     """
-    shown, sentence = run("-n 2", cell)
+    _, sentence = run("-n 2", cell)
     assert "Rank 1 ended without an exception: signal SIGKILL" in sentence
     assert "stopped rank 0" in sentence
 

@@ -316,7 +316,7 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
     """
     device, description = best_device()
     jobs = [(chapter, kind) for chapter in chapters for kind in kinds if kind in chapter.kinds]
-    code = [_code_cells(root / course.KINDS[kind] / f"{chapter.name}.ipynb") for chapter, kind in jobs]
+    code = [code_cells(root / course.KINDS[kind] / f"{chapter.name}.ipynb") for chapter, kind in jobs]
     print(f"{len(jobs)} notebooks on {description}", flush=True)
     results: dict[int, Result] = {}
     started = itertools.count(1)
@@ -445,7 +445,8 @@ def _longest(chapter: course.Chapter, kind: str) -> float:
     return max((limit["seconds"] for limit in chapter.budget.get(kind, {}).values()), default=0.0)
 
 
-def _code_cells(path: Path) -> list[str]:
+def code_cells(path: Path) -> list[str]:
+    """The code of a notebook, cell by cell; none where the file is no notebook."""
     try:
         return [cell.source for cell in read(path).cells if cell.cell_type == "code"]
     except NotebookError:

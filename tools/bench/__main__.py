@@ -2,7 +2,7 @@
 
     python -m tools.bench                    install, the usual parts, table (half an hour on an idle machine)
     python -m tools.bench peak mnist         some parts: peak libraries mnist cifar throughput table
-    python -m tools.bench precision ddp      others: bandwidth precision limits ddp gains crash checkpoints
+    python -m tools.bench precision ddp      others: bandwidth precision limits ddp gains crash checkpoints airbench
     python -m tools.bench install            the libraries to compare with, into build/bench-venv
     python -m tools.bench --quick            seconds: does it run? Its numbers mean nothing and go to build/bench/quick
 
@@ -32,16 +32,8 @@ from tools.course import ROOT
 from torchcourse import device, measurements
 
 PARTS = ("peak", "libraries", "mnist", "cifar", "throughput")  # the usual ones, in this order
-MODULES = (
-    *PARTS,
-    "bandwidth",
-    "precision",
-    "limits",
-    "ddp",
-    "gains",
-    "crash",
-    "checkpoints",
-)  # each is a module with `measure`
+# Each is a module with `measure`.
+MODULES = (*PARTS, "bandwidth", "precision", "limits", "ddp", "gains", "crash", "checkpoints", "airbench")
 TOGETHER = ("peak", "libraries", "mnist", "cifar")  # entries of one file, bench-MACHINE.json
 ON_CPU = ("libraries", "gains", "crash")
 TOPICS = {"gains": "cifar_gains"}  # the others are called like the part

@@ -2,17 +2,21 @@
 
     python -m tools.gpu.course --out build/gpu/run --minutes 8
 
-Judged as by `python -m tools.run`: budgets and ranges of the device's kind, where course.toml has any. A notebook that
-passed is not executed again until it, the device or PyTorch changes. Ends with status 1 if a notebook failed, 3 if some
-are left to do.
+Judged as by `python -m tools.run`: budgets and ranges of the device's kind, where course.toml has any. Lectures that
+measure time come first, one after the other; where there are many cores, the others and the solutions follow, several
+at a time. A notebook that passed is not executed again until it, the device or PyTorch changes. Ends with status 1 if a
+notebook failed, 3 if some are left to do.
 """
 
 import argparse
 import hashlib
 import json
+import os
 import signal
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,12 +30,13 @@ CUT = 3  # exit status: the time was over
 # not take all the time.
 LONGEST = 240.0
 SHORTEST = 20.0  # seconds: with less than that left, no kernel is started
+CORES = 4  # for each of several notebooks at a time
+
+Job = tuple[course.Chapter, str, Path, str]  # chapter, kind, path, digest
 
 
-def remaining(
-    chapters: list[course.Chapter], done: dict[str, dict[str, Any]], about: str, root: Path
-) -> list[tuple[course.Chapter, str, Path, str]]:
-    """Notebooks still to execute: (chapter, kind, path, digest). about: device and PyTorch in words."""
+def remaining(chapters: list[course.Chapter], done: dict[str, dict[str, Any]], about: str, root: Path) -> list[Job]:
+    """Notebooks still to execute. about: device and PyTorch in words."""
     found = []
     for chapter in chapters:
         for kind, folder in chapter.kinds.items():
@@ -42,6 +47,12 @@ def remaining(
             if earlier.get("digest") != digest or earlier.get("status") == "failed":
                 found.append((chapter, kind, path, digest))
     return found
+
+
+def measures(job: Job) -> bool:
+    """Whether seconds in the notebook mean something, so that nothing else should run beside it."""
+    _, kind, path, _ = job
+    return kind == "lecture" and any(map(run.MEASURES.search, run.code_cells(path)))
 
 
 def budgets(rows: list[dict[str, Any]]) -> list[str]:
@@ -71,6 +82,12 @@ def time_limit(budget: dict[str, dict[str, float]], device: str, left: float) ->
     return min(left, max(LONGEST, run.time_limit(budget, "cpu") if "cpu" in kinds else 0.0))
 
 
+def lanes() -> int:
+    """How many notebooks that measure nothing may run at a time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(4, cores // CORES))
+
+
 def main(arguments: list[str] | None = None, root: Path = course.ROOT) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.gpu.course", description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=root / "build" / "gpu" / "run")
@@ -86,25 +103,39 @@ def main(arguments: list[str] | None = None, root: Path = course.ROOT) -> int:
     print(f"{total} notebooks on {words}" + (f", {total - len(todo)} of them done" * (len(todo) < total)), flush=True)
     end = time.monotonic() + 60 * options.minutes if options.minutes is not None else float("inf")
     results: list[run.Result] = []
-    left = len(todo)
     out.mkdir(parents=True, exist_ok=True)
-    try:
-        for chapter, kind, _, digest in todo:
-            timeout = time_limit(chapter.budget.get(kind) or {}, device, end - time.monotonic())
-            if timeout is None:
-                break
-            print(f"{chapter.name} {kind} ...", flush=True)
-            result = run.perform(chapter, kind, device, out, root, timeout=timeout)
-            whole = time_limit(chapter.budget.get(kind) or {}, device, float("inf"))
-            if timeout < whole and any(failure.startswith("killed after") for failure in result.failures):
-                print(f"{chapter.name} {kind}: cut off after {result.seconds:.0f} s", flush=True)
-                break  # the end of the part came, not the notebook's own: the next run begins with it
+    interrupted, writing = threading.Event(), threading.Lock()
+
+    def execute(job: Job) -> None:
+        """Execute and judge a notebook, and write down what came of it; nothing where there is no time left."""
+        chapter, kind, _, digest = job
+        budget = chapter.budget.get(kind) or {}
+        timeout = time_limit(budget, device, end - time.monotonic())
+        if timeout is None or interrupted.is_set():
+            return
+        print(f"{chapter.name} {kind} ...", flush=True)
+        result = run.perform(chapter, kind, device, out, root, timeout=timeout, interrupted=interrupted)
+        late = any(failure.startswith("killed after") for failure in result.failures)
+        if late and timeout < time_limit(budget, device, float("inf")):
+            print(f"{chapter.name} {kind}: cut off after {result.seconds:.0f} s", flush=True)
+            return  # the end of the part came, not the notebook's own: it is left for the next run
+        if interrupted.is_set():
+            return
+        with writing:
             results.append(result)
-            left -= 1
             done[f"{chapter.name} {kind}"] = asdict(result) | {"status": result.status, "digest": digest}
             state.write_text(json.dumps(done, indent=1))
             print(report.one_line(result), flush=True)
-    except KeyboardInterrupt:
+
+    with ThreadPoolExecutor(lanes()) as pool:
+        try:
+            for job in filter(measures, todo):
+                execute(job)
+            list(pool.map(execute, (job for job in todo if not measures(job))))
+        except KeyboardInterrupt:
+            interrupted.set()  # ends the kernels
+    left = len(todo) - len(results)
+    if interrupted.is_set():
         print(f"stopped, {left} notebooks left", flush=True)
     if results:
         print(report.table(results))

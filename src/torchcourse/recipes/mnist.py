@@ -100,7 +100,8 @@ def train(
     epochs = max(1, round(how.seen / len(images)))
     if how.seen < len(images):
         images = images.subset(torch.randperm(len(images))[: how.seen])
-    batches = data.loader(images, how.batch_size, shuffle=True, seed=seed, drop_last=True)
+    # A GPU holds the whole set, and fetches each batch from its own memory: nothing travels while it learns.
+    batches = data.loader(images.to(device), how.batch_size, shuffle=True, seed=seed, drop_last=True)
     steps = max(1, epochs * len(batches))
     history = training.fit(
         model,
@@ -122,7 +123,7 @@ def network(how: Setting, images: data.ImageSet) -> nn.Module:
     before = nn.Sequential(CenterCrop(how.crop), models.Normalize(images.name))
     stem = nn.Conv2d(1, first, 5, stride=2, padding=2, bias=False)  # 24 pixels -> 12
     with torch.no_grad():
-        directions = whitening(before(images[:2000][0]), 5)[: first // 2]  # of (images, labels)
+        directions = whitening(before(images[:2000][0].cpu()), 5)[: first // 2]  # of (images, labels)
         stem.weight.copy_(torch.cat([directions, -directions]))
     stem.weight.requires_grad_(False)
     side = how.crop // 4 - 2  # stride and pooling leave a quarter, a convolution without padding 2 less
