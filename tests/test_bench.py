@@ -398,7 +398,7 @@ def test_what_goes_wrong_in_a_contestant_is_said_by_the_parent(tmp_path):
     (tmp_path / airbench.SCRIPT).write_text(AIRBENCH)
     place = tmp_path / "place"
     place.mkdir()
-    with airbench.Contestant(airbench.airbench, tmp_path, place, True) as one:
+    with airbench.Contestant(Rows(), airbench.airbench, tmp_path, place, True) as one:
         with pytest.raises(RuntimeError, match="a run went wrong"):
             one.train(3)
         assert one.train(1)["accuracy"] == 0.95  # and it goes on

@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 
-from tools.bench.rows import Rows, last_words
+from tools.bench.rows import OutOfTime, Rows, last_words
 from tools.bench.speed import short
 from tools.bench.training import Say, fastest, real_images, summary, told
 from tools.course import ROOT
@@ -62,8 +62,8 @@ def measure(rows: Rows, quick: bool = False, say: Say = print, folder: Path = FO
     cold, setting = {}, "15 s" if quick else "gpu"
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         both = {
-            "ours": stack.enter_context(Contestant(ours, setting, quick)),
-            "airbench": stack.enter_context(Contestant(airbench, folder, Path(place), quick)),
+            "ours": stack.enter_context(Contestant(rows, ours, setting, quick)),
+            "airbench": stack.enter_context(Contestant(rows, airbench, folder, Path(place), quick)),
         }
         for name, one in both.items():
             cold[name] = rows(f"{name}, cold", "any", one.first)
@@ -85,13 +85,14 @@ def measure(rows: Rows, quick: bool = False, say: Say = print, folder: Path = FO
 class Contestant:
     """A process that trains whenever it is asked to. Leaving the `with` block ends it.
 
-    prepare(*arguments) is called there first; it returns the function that trains once.
+    prepare(*arguments) is called there first; it returns the function that trains once. rows: know how long to wait.
     """
 
-    def __init__(self, prepare: Callable[..., Train], *arguments: Any):
+    def __init__(self, rows: Rows, prepare: Callable[..., Train], *arguments: Any):
         context = multiprocessing.get_context("spawn")  # a fork could not use CUDA
         self.pipe, there = context.Pipe()
         self.process = context.Process(target=serve, args=(there, prepare, arguments), daemon=True)
+        self.rows = rows
         self.answer: dict[str, Any] | None = None  # of the first training
 
     def __enter__(self) -> "Contestant":
@@ -114,7 +115,9 @@ class Contestant:
 
     def _ask(self, seed: int) -> dict[str, Any]:
         self.pipe.send(seed)
-        if not self.pipe.poll(PATIENCE):
+        if not self.pipe.poll(self.rows.patience(PATIENCE)):
+            if self.rows.over:
+                raise OutOfTime
             raise RuntimeError(f"it did not end in {PATIENCE} s")
         answer = self.pipe.recv()
         if "error" in answer:

@@ -64,8 +64,9 @@ def measure(rows: Rows, quick: bool = False, say: Say = print) -> dict[str, Any]
         say(f"limits: {name} {dtype}: {value}")
         return value
 
-    # What wakes the device is no part of a first step: this row is thrown away.
+    # What wakes the device and the compiler is no part of a first step: these two are thrown away.
     attempt(training, "eager", "fp32", device, batch, quick, 0.001, 1)
+    attempt(lambda: torch.compile(lambda x: x + 1)(torch.ones(8, device=device)))
     compiling = {
         f"{way} {kind}": row(f"training {way}", kind, training, way, kind, device, batch, quick, least, repeats)
         for kind in (("fp32",) if quick else ("fp32", "bf16"))
@@ -100,7 +101,8 @@ def measure(rows: Rows, quick: bool = False, say: Say = print) -> dict[str, Any]
         "attention": {"length": length} | attentions,
         "checkpoint": pieces,
         "loading": {"cores": cores, "photos": photos, "rows": loads},
-        "energy": row("energy", "bf16", energy, device, batch, quick),
+        # Batches with which the GPU does not wait for Python.
+        "energy": row("energy", "bf16", energy, device, batch if quick else 16 * batch, quick),
     }
 
 

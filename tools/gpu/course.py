@@ -2,10 +2,10 @@
 
     python -m tools.gpu.course --out build/gpu/run --minutes 8
 
-Judged as by `python -m tools.run`: budgets and ranges of the device's kind, where course.toml has any. Lectures that
-measure time come first, one after the other; where there are many cores, the others and the solutions follow, several
-at a time. A notebook that passed is not executed again until it, the device or PyTorch changes. Ends with status 1 if a
-notebook failed, 3 if some are left to do.
+Judged as by `python -m tools.run`: budgets and ranges of the device's kind, where course.toml has any. Notebooks that
+measure time come first, one after the other; where there are many cores, the others follow, several at a time. One that
+passed is not executed again until it, the device or PyTorch changes. Ends with status 1 if a notebook failed, 3 if some
+are left to do.
 """
 
 import argparse
@@ -50,9 +50,9 @@ def remaining(chapters: list[course.Chapter], done: dict[str, dict[str, Any]], a
 
 
 def measures(job: Job) -> bool:
-    """Whether seconds in the notebook mean something, so that nothing else should run beside it."""
-    _, kind, path, _ = job
-    return kind == "lecture" and any(map(run.MEASURES.search, run.code_cells(path)))
+    """Whether the notebook measures seconds, so that nothing else should run beside it."""
+    _, _, path, _ = job
+    return any(map(run.MEASURES.search, run.code_cells(path)))
 
 
 def budgets(rows: list[dict[str, Any]]) -> list[str]:

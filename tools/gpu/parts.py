@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # In this order: what is quick and decides most comes first. "run" takes all the time that is left.
-PARTS = ("tests", "throughput", "bandwidth", "precision", "limits", "ddp", "run", "checkpoints", "mnist", "cifar")
+PARTS = ("tests", "mnist", "cifar", "bandwidth", "throughput", "run", "limits", "precision", "ddp", "checkpoints")
 PARTS += ("airbench",)  # only if you have brought it along
 MEASURED = tuple(part for part in PARTS if part not in ("tests", "run"))
 CUT = 3  # exit status of a part that ran out of time and can go on

@@ -38,6 +38,8 @@ class ImageSet(Dataset):
         if not isinstance(index, slice):
             index = _as_tensor(index)
             if index.ndim:
+                if not self.images.is_cpu:  # once for both, and without waiting for the work in the device's queue
+                    index = index.to(self.images.device, non_blocking=True)
                 return _rows(self.images, index), _rows(self.labels, index)
             index = operator.index(index)  # one image: a view, as with any tensor
         return self.images[index], self.labels[index]

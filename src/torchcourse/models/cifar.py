@@ -98,13 +98,16 @@ class Stage(nn.Module):
 
 
 def whitening(images: Tensor, size: int, eps: float = 5e-4) -> Tensor:
-    """Weights [3 * size², 3, size, size] of a convolution whose outputs are uncorrelated and of variance about 1.
+    """Weights [C * size², C, size, size] of a convolution whose outputs are uncorrelated and of variance about 1.
 
     The first output belongs to the direction in which the patches vary most, the last to where they hardly vary.
-    images: [N, 3, H, W], normalized as the network will see them; size: of the patches, in pixels.
+    images: [N, C, H, W], normalized as the network will see them; size: of the patches, in pixels.
     eps: added to the variances, so that directions in which almost nothing happens are not blown up to noise.
     """
-    patches = F.unfold(images, size, stride=size).transpose(1, 2).flatten(0, 1)  # [patches, 3 * size²]
-    variances, directions = torch.linalg.eigh(patches.T.cov())  # directions: one per column
-    weights = (directions / (variances + eps).sqrt()).T.reshape(-1, images.shape[1], size, size)
+    channels = images.shape[1]
+    patches = images.unfold(2, size, size).unfold(3, size, size)  # [N, C, rows, columns, size, size]
+    patches = patches.permute(1, 4, 5, 0, 2, 3).reshape(channels * size**2, -1)  # one column for each patch
+    # So small a matrix is nothing for a GPU: the CPU has solved it before a GPU would have begun.
+    variances, directions = torch.linalg.eigh(patches.cov().cpu())  # directions: one per column
+    weights = (directions / (variances + eps).sqrt()).T.reshape(-1, channels, size, size)
     return weights.flip(0)  # eigh begins with the smallest variance

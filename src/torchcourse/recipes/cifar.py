@@ -82,18 +82,18 @@ def train(
     device = devices.best() if device is None else torch.device(device)
 
     start = time.perf_counter()
+    images = images.to(device)  # a GPU holds the whole set: nothing travels while it learns
     torch.manual_seed(seed)
     model = network(how, images).to(device)
     optimizer = optimizer_of(model, how)
-    # A GPU holds the whole set, and fetches each batch from its own memory: nothing travels while it learns.
-    batches = data.loader(images.to(device), how.batch_size, shuffle=True, seed=seed, drop_last=True)
+    batches = data.loader(images, how.batch_size, shuffle=True, seed=seed, drop_last=True)
     steps = max(1, how.epochs * len(batches))
     history = training.fit(
         model,
         batches,
         optimizer,
         how.epochs,
-        validation=None if validation is None else data.loader(validation, 500),
+        validation=None if validation is None else data.loader(validation.to(device), 500),
         loss_fn=nn.CrossEntropyLoss(label_smoothing=how.smoothing),
         scheduler=torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps),
         dtype=dtype or "fast",
@@ -106,7 +106,8 @@ def network(how: Setting, images: data.ImageSet) -> nn.Module:
     """uint8 images -> logits, all in one module: changed at random while it learns, averaged when it is asked."""
     normalize = models.Normalize("cifar10")
     net = models.CifarNet(how.widths, how.stride, residual=False, classes=len(images.classes))
-    net.whiten(normalize(images[:5000][0].cpu()))  # the set may lie on a GPU; the network is made on the CPU
+    first = images[:5000][0]
+    net.whiten(normalize.to(first.device)(first))
     with torch.no_grad():
         # Small logits: at first, all classes are about equally likely, and the convolutions learn before the head does.
         net.head.weight /= 9

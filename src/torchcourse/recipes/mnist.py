@@ -94,21 +94,21 @@ def train(
     device = devices.best() if device is None else torch.device(device)
 
     start = time.perf_counter()
+    images = images.to(device)  # a GPU holds the whole set: nothing travels while it learns
     torch.manual_seed(seed)
     model = network(how, images).to(device)
     optimizer = optimizer_of(model, how)
     epochs = max(1, round(how.seen / len(images)))
     if how.seen < len(images):
         images = images.subset(torch.randperm(len(images))[: how.seen])
-    # A GPU holds the whole set, and fetches each batch from its own memory: nothing travels while it learns.
-    batches = data.loader(images.to(device), how.batch_size, shuffle=True, seed=seed, drop_last=True)
+    batches = data.loader(images, how.batch_size, shuffle=True, seed=seed, drop_last=True)
     steps = max(1, epochs * len(batches))
     history = training.fit(
         model,
         batches,
         optimizer,
         epochs,
-        validation=None if validation is None else data.loader(validation, 500),
+        validation=None if validation is None else data.loader(validation.to(device), 500),
         loss_fn=nn.CrossEntropyLoss(label_smoothing=how.smoothing),
         scheduler=torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps),
         dtype=dtype or "fast",
@@ -122,8 +122,9 @@ def network(how: Setting, images: data.ImageSet) -> nn.Module:
     first, second, third = how.widths
     before = nn.Sequential(CenterCrop(how.crop), models.Normalize(images.name))
     stem = nn.Conv2d(1, first, 5, stride=2, padding=2, bias=False)  # 24 pixels -> 12
+    pixels, _ = images[:2000]
     with torch.no_grad():
-        directions = whitening(before(images[:2000][0].cpu()), 5)[: first // 2]  # of (images, labels)
+        directions = whitening(before.to(pixels.device)(pixels), 5)[: first // 2]
         stem.weight.copy_(torch.cat([directions, -directions]))
     stem.weight.requires_grad_(False)
     side = how.crop // 4 - 2  # stride and pooling leave a quarter, a convolution without padding 2 less
