@@ -84,13 +84,13 @@ def measure(rows: Rows, quick: bool = False, say: Say = print) -> dict[str, Any]
         for name in ("none", "each block", "one piece")
     }
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    photos = 16 if quick else 2048  # at least two batches for each of 16 workers
+    photos = 16 if quick else 2048  # at most: two batches for each of 16 workers; few workers take fewer, they are slow
     workers = [0, 1] if quick else [count for count in (0, 1, 2, 4, 8, 16) if count <= cores]
     loads = [
         {"workers": count, "batch": size} | row(f"loading {count} workers, batch {size}", "fp32", loading, *what)
         for size in ([8] if quick else [16, 64])
         for count in workers
-        for what in [(count, size, photos, device, quick)]
+        for what in [(count, size, min(photos, 256 * max(1, count)), device, quick)]
     ]
     return {
         "device": devices.describe(device),

@@ -82,10 +82,8 @@ def scored(
 ) -> dict[str, float]:
     """Seconds of one training by a recipe of the course, and its test accuracy. where: device and dtype."""
     seconds, run = clock(lambda: recipe.train(setting, seed, images=train, **where))
-    return {
-        "seconds": short(seconds),
-        "accuracy": training.evaluate(run.model, data.loader(test.to(where["device"]), 500)).accuracy,
-    }
+    batches = data.loader(test.to(where["device"]), 500)
+    return {"seconds": short(seconds), "accuracy": training.evaluate(run.model, batches).accuracy}
 
 
 def told(run: dict[str, float]) -> str:
