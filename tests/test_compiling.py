@@ -147,3 +147,17 @@ def test_without_a_variable_the_compiler_is_the_usual_one_of_the_system(machine,
     assert "compiler g++" in compiling.missing()
     (tmp_path / "g++").touch(0o755)
     assert compiling.missing() is None
+
+
+def test_beside_a_gpu_triton_is_asked_as_inductor_will(monkeypatch):
+    """On such a machine, Inductor needs Triton's driver even for the CPU, and fails where it doesn't work."""
+    monkeypatch.setattr(compiling.device, "best", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+
+    def broken(name):
+        raise AssertionError("libcuda.so cannot found!\nPlease make sure GPU is set up")
+
+    monkeypatch.setattr(compiling.importlib, "import_module", broken)
+    assert compiling._triton_lacks().endswith("does not work on this machine: libcuda.so cannot found!")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert compiling._triton_lacks() is None

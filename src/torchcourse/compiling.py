@@ -12,6 +12,7 @@ milliseconds, needs no compiler, and can be counted.
 """
 
 import contextlib
+import importlib
 import linecache
 import logging
 import os
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from torchcourse import device
 
 
 def missing() -> str | None:
@@ -53,11 +56,10 @@ def missing() -> str | None:
 
 def _triton_lacks() -> str | None:
     """Why Triton can't tell what this machine's NVIDIA GPU is, as a sentence; None if it can, or if there is no GPU."""
-    if not torch.cuda.is_available() or torch.version.cuda is None:
+    if device.best().type != "cuda" or torch.version.cuda is None:
         return None
     try:
-        from triton.runtime import driver
-
+        driver = importlib.import_module("triton.runtime").driver  # a part of PyTorch for CUDA
         driver.active.get_current_target()
     except Exception as error:  # it builds a small library: anything from a missing file to a compiler's failure
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
