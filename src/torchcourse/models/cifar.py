@@ -107,7 +107,7 @@ def whitening(images: Tensor, size: int, eps: float = 5e-4) -> Tensor:
     channels = images.shape[1]
     patches = images.unfold(2, size, size).unfold(3, size, size)  # [N, C, rows, columns, size, size]
     patches = patches.permute(1, 4, 5, 0, 2, 3).reshape(channels * size**2, -1)  # one column for each patch
-    # So small a matrix is nothing for a GPU: the CPU has solved it before a GPU would have begun.
+    # So small a matrix has nothing to keep a GPU busy with.
     variances, directions = torch.linalg.eigh(patches.cov().cpu())  # directions: one per column
     weights = (directions / (variances + eps).sqrt()).T.reshape(-1, channels, size, size)
     return weights.flip(0)  # eigh begins with the smallest variance

@@ -23,7 +23,7 @@ class _WithStandIn(importlib.abc.Loader):
 
     def exec_module(self, module) -> None:
         ctypes.CDLL(os.path.join(os.environ["STANDIN"], "hooks.so"), ctypes.RTLD_GLOBAL)
-        with _quiet():  # the CUDA library says that somebody has answered already
+        with _quiet():  # the CUDA library reports that its hooks are registered already
             self.usual.exec_module(module)
         import standin_device
 
