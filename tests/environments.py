@@ -1,22 +1,24 @@
 """Environments as they are met elsewhere: fewer packages than here, a different folder, a small machine, no network."""
 
 import functools
+import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-import zipfile
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 from conftest import skip_or_fail
+from filelock import FileLock
 from packaging.requirements import Requirement
 
 from tools import release
+from tools.course import ROOT
 
-COLAB = ("torch", "torchvision", "matplotlib", "ipykernel", "pip")  # what the course counts on, and the installer
+LEAST = ("torch", "torchvision", "matplotlib", "ipykernel", "pip")  # what the set-up cell counts on, and the installer
 ALSO_NEEDED = ("safetensors", "cloudpickle")  # not required by those above: the set-up cell installs them
 SMALL = 64 * 2**20  # bytes: /dev/shm of a container by default
 
@@ -53,28 +55,45 @@ def new_environment(folder: Path, names: tuple[str, ...]) -> Path:
     return folder / "venv" / "bin" / "python"
 
 
+def colab(folder: Path) -> Path:
+    """A virtual environment with what Colab has (tests/colab.txt); returns its Python.
+
+    The packages are installed once for each list, into build/, with Colab's Python where it can be had, else with ours.
+    """
+    listed = Path(__file__).parent / "colab.txt"
+    kept = ROOT / "build" / f"colab-{hashlib.sha256(listed.read_bytes()).hexdigest()[:8]}"
+    kept.parent.mkdir(exist_ok=True)
+    with FileLock(f"{kept}.lock"):  # tests that run at the same time share it
+        if not (kept / "complete").exists():
+            version = re.search(r"# Python (3\.\d+)", listed.read_text())[1]
+            pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*/bin/python")
+            any(_uv("venv", "--clear", "--python", each, kept) == "" for each in (*pyenv, version, sys.executable))
+            if error := _uv("pip", "install", "--python", kept / "bin" / "python", "-r", listed):
+                skip_or_fail(f"Colab's packages could not be installed: {error}")
+            (kept / "complete").touch()
+    subprocess.run([kept / "bin" / "python", "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "colab.pth").write_text(f"{next(kept.glob('lib/python*/site-packages'))}\n")
+    pretend_colab(folder / "bin" / "python")
+    return folder / "bin" / "python"
+
+
+def _uv(*words: str | Path) -> str:
+    """Run uv; returns what went wrong."""
+    done = subprocess.run([sys.executable, "-m", "uv", "--quiet", *words], capture_output=True, text=True)
+    return done.stderr.strip() if done.returncode else ""
+
+
 def pretend_colab(python: Path) -> None:
-    """Give an environment of `new_environment` the package by which Colab is known."""
-    package = python.parents[2] / "libraries" / "google" / "colab"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
+    """Give an environment the package by which Colab is known."""
+    (site,) = python.parents[1].glob("lib/python*/site-packages")
+    (site / "google" / "colab").mkdir(parents=True)
+    (site / "google" / "colab" / "__init__.py").touch()
 
 
 def course_wheel(folder: Path) -> Path:
     """The package as the set-up cell would fetch it, built from this tree."""
     return release.build_wheel(folder)
-
-
-def wheels(names: Iterable[str], folder: Path) -> None:
-    """Wheels of installed distributions, packed again: what a package index would serve."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        installed = metadata.distribution(name)
-        tag = next(line for line in installed.read_text("WHEEL").splitlines() if line.startswith("Tag: "))[5:]
-        with zipfile.ZipFile(folder / f"{name}-{installed.version}-{tag}.whl", "w") as wheel:
-            for file in installed.files:
-                if file.parts[0] != ".." and "__pycache__" not in file.parts:
-                    wheel.write(file.locate(), file.as_posix())
 
 
 def small_machine(folder: Path) -> list[str]:

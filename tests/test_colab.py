@@ -1,9 +1,10 @@
 """Lectures and labs as on Colab: one file in an empty folder, a fresh environment without the course, a small machine.
 
-The environment has what Colab has and the course counts on (tests/environments.py), the machine two cores, 64 MiB of
-/dev/shm, no GPU, no network and no data. The set-up cell installs the package; a wheel of this tree takes the place of
-the repository. One lecture and one lab are executed, through the code behind `make run`. Of the others, only what they
-import is looked at: `make run` executes all lectures and solutions, and tests/test_labs.py the untouched labs.
+The environment has the versions that Colab has (tests/colab.txt), the machine two cores, 64 MiB of /dev/shm, no GPU, no
+network and no data. The set-up cell installs the package; a wheel of this tree takes the place of the repository. One
+lecture and one lab are executed, through the code behind `make run`; once a week all of them (`-m weekly`, half an
+hour). Of the others, only what they import is looked at: `make run` executes all lectures and solutions, and
+tests/test_labs.py the untouched labs.
 """
 
 import ast
@@ -20,20 +21,12 @@ from pathlib import Path
 import nbformat
 import pytest
 from conftest import skip_or_fail
-from environments import (
-    ALSO_NEEDED,
-    COLAB,
-    closure,
-    course_wheel,
-    new_environment,
-    pretend_colab,
-    small_machine,
-    wheels,
-)
+from environments import colab, course_wheel, small_machine
 from IPython.core.inputtransformer2 import TransformerManager
 
 import torchcourse
 from tools import build, course, release, report, run
+from tools.colab import LIST, VERSION, updated
 
 BUSY = "PYTEST_XDIST_WORKER" in os.environ  # other tests run on this machine at the same time
 CLICKS = "Runtime > Change runtime type"
@@ -41,11 +34,8 @@ CLICKS = "Runtime > Change runtime type"
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory) -> Path:
-    """A folder with the wheels that the set-up cell asks for: what the repository and the package index serve."""
-    folder = tmp_path_factory.mktemp("served")
-    course_wheel(folder)
-    wheels(ALSO_NEEDED, folder)
-    return folder
+    """The wheel that the set-up cell asks for, as the repository serves it."""
+    return course_wheel(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="session")
@@ -59,13 +49,11 @@ def tree(tmp_path_factory) -> Path:
 @pytest.fixture
 def python(tmp_path, served, monkeypatch) -> list[str]:
     """The command that starts Colab's Python in its sandbox: no GPU, no network, no data, no course."""
-    environment = new_environment(tmp_path / "colab", COLAB)
-    pretend_colab(environment)
+    environment = colab(tmp_path / "colab")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setenv("TORCHCOURSE_SOURCE", str(next(served.glob("torchcourse-*.whl"))))
+    monkeypatch.setenv("TORCHCOURSE_SOURCE", str(served))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(served))
     monkeypatch.delenv("PYTHONPATH", raising=False)
     if BUSY:  # workers whose threads outnumber the cores wait for each other
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -90,8 +78,8 @@ def with_answers(chapter: course.Chapter, folder: Path) -> Path:
 
 def on_colab(
     source: Path, chapter: course.Chapter, kind: str, tmp_path: Path, python: list[str]
-) -> tuple[run.Result, nbformat.NotebookNode]:
-    """Run one notebook there, and judge it."""
+) -> nbformat.NotebookNode:
+    """Run one notebook there, and judge it; returns it executed."""
     (tmp_path / "alone").mkdir()
     notebook = shutil.copy(source, tmp_path / "alone")
     result = run.run_notebook(
@@ -106,7 +94,7 @@ def on_colab(
         python=python,
     )
     assert not result.failures, "\n" + report.table([result])
-    return result, nbformat.read(tmp_path / "executed.ipynb", as_version=4)
+    return nbformat.read(tmp_path / "executed.ipynb", as_version=4)
 
 
 def first_words(notebook: nbformat.NotebookNode) -> str:
@@ -115,16 +103,30 @@ def first_words(notebook: nbformat.NotebookNode) -> str:
     return "".join(output.text for output in cell.outputs)
 
 
+ALWAYS = [("00", "lecture"), ("06", "solution")]  # the first page that anyone opens; checks that start processes
+
+
 @pytest.mark.slow
-def test_a_lecture_runs_on_colab(tmp_path, python):
-    """The first page that anyone opens: a network learns, and there are synthetic images."""
-    (chapter,) = course.select(["00"])
-    result, notebook = on_colab(
-        course.ROOT / "notebooks" / f"{chapter.name}.ipynb", chapter, "lecture", tmp_path, python
-    )
-    assert result.origin == "drawn"
-    assert f"torchcourse {torchcourse.__version__}" in first_words(notebook)
-    assert CLICKS in first_words(notebook)
+@pytest.mark.parametrize(
+    ("chapter", "kind"),
+    [
+        pytest.param(
+            chapter,
+            kind,
+            id=f"{chapter.name}-{kind}",
+            marks=() if (chapter.number, kind) in ALWAYS else pytest.mark.weekly,
+        )
+        for chapter in course.chapters()
+        for kind in chapter.kinds
+    ],
+)
+def test_a_notebook_runs_on_colab(chapter, kind, tmp_path, python):
+    """A lecture, or a lab with the answers of its solution: then every check says that they are correct."""
+    lecture = course.ROOT / "notebooks" / f"{chapter.name}.ipynb"
+    source = lecture if kind == "lecture" else with_answers(chapter, tmp_path)
+    notebook = on_colab(source, chapter, kind, tmp_path, python)
+    assert f"torchcourse {torchcourse.__version__}" in first_words(notebook) and CLICKS in first_words(notebook)
+    assert set(run.outcomes(notebook).values()) <= {"correct"}
 
 
 WORKERS = """
@@ -142,15 +144,6 @@ def test_two_workers_fit_into_the_shared_memory_of_colab(python):
     assert done.stdout == "6000 6000\n" and not done.stderr, done
 
 
-@pytest.mark.slow
-def test_a_lab_with_the_answers_turns_green_on_colab(tmp_path, python):
-    """Its checks start processes of their own, which must find each other without a network."""
-    (chapter,) = course.select(["06"])
-    _, notebook = on_colab(with_answers(chapter, tmp_path), chapter, "solution", tmp_path, python)
-    assert f"torchcourse {torchcourse.__version__}" in first_words(notebook)
-    assert set(run.outcomes(notebook).values()) == {"correct"}
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What the other notebooks would miss there
 
@@ -158,12 +151,11 @@ def test_a_lab_with_the_answers_turns_green_on_colab(tmp_path, python):
 @functools.cache
 def available_on_colab() -> set[str]:
     """The modules that notebooks may import: Python's own, and those of Colab's packages and of the course."""
-    known = closure((*COLAB, *ALSO_NEEDED))
-    normal = {name.lower().replace("-", "_") for name in known}
+    listed = {name.lower().replace("-", "_") for name, _ in VERSION.findall(LIST.read_text())}
     provided = {
         module
         for module, packages in metadata.packages_distributions().items()
-        if normal & {package.lower().replace("-", "_") for package in packages}
+        if listed & {package.lower().replace("-", "_") for package in packages}
     }
     return {*sys.stdlib_module_names, *provided, "torchcourse"}
 
@@ -215,6 +207,15 @@ def test_the_package_imports_only_what_colab_has():
     for path in (course.ROOT / "src" / "torchcourse").rglob("*.py"):
         missing = imported(path.read_text(encoding="utf-8")) - LOOKED_FOR - available_on_colab()
         assert not missing, f"{path.name} imports {missing}"
+
+
+def test_the_list_of_colabs_versions_follows_what_colab_publishes():
+    published = (
+        "Ubuntu 22.04.5 LTS\nPython 3.14.1\nnumpy==2.1.3\ntorch @ https://a.b/cpu/torch-2.12.0%2Bcpu-cp314.whl\n"
+    )
+    text, changes = updated("# Python 3.13.15\nnumpy==2.1.3\ntorch==2.11.0\npip==24.1.2\n", published)
+    assert text == "# Python 3.14.1\nnumpy==2.1.3\ntorch==2.12.0\npip==gone\n"
+    assert changes == ["Python 3.13.15 -> 3.14.1", "torch 2.11.0 -> 2.12.0", "pip 24.1.2 -> gone"]
 
 
 @pytest.mark.parametrize(

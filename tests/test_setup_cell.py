@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import skip_or_fail
-from environments import ALSO_NEEDED, COLAB, new_environment, pretend_colab
+from environments import ALSO_NEEDED, LEAST, new_environment, pretend_colab
 
 import torchcourse
 from tools import build, course, release
@@ -44,7 +44,7 @@ def versions(python: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    return new_environment(tmp_path_factory.mktemp("colab"), (*COLAB, *ALSO_NEEDED))
+    return new_environment(tmp_path_factory.mktemp("least"), (*LEAST, *ALSO_NEEDED))
 
 
 def test_without_network_it_says_what_is_missing_and_stops(python, tmp_path):
@@ -130,7 +130,7 @@ def test_another_file_at_the_address_is_refused(python, tmp_path, published):
 @pytest.mark.slow
 def test_on_colab_it_installs_the_wheel_and_what_else_is_missing_from_the_package_index(tmp_path, published):
     """The real way, with the real package index. Nothing else changes."""
-    fresh = new_environment(tmp_path / "colab", COLAB)
+    fresh = new_environment(tmp_path / "least", LEAST)
     pretend_colab(fresh)
     before = versions(fresh)
     shown = run_cell(fresh, tmp_path, published, CUDA_VISIBLE_DEVICES="")

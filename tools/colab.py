@@ -1,0 +1,49 @@
+"""Is the list of what Colab has, tests/colab.txt, old? Compares it with what Colab publishes, and writes it anew.
+
+    python -m tools.colab [FOLDER]    FOLDER: a copy of what is published; default: PUBLISHED
+
+Ends with status 1 if the list was old: run tests/test_colab.py with the new one, and commit it.
+"""
+
+import re
+import sys
+import urllib.request
+from pathlib import Path
+
+from tools.course import ROOT
+
+PUBLISHED = "https://raw.githubusercontent.com/googlecolab/backend-info/main"
+LIST = ROOT / "tests" / "colab.txt"
+# `Python 3.13.15`, `numpy==2.1.3`, or `torch @ https://…/torch-2.11.0%2Bcpu-cp313-….whl`
+VERSION = re.compile(r"^(?:# )?([A-Za-z][\w.-]*)(?: |==| @ \S+/\1-)(\d[\d.]*)\b", re.MULTILINE)
+
+
+def updated(listed: str, published: str) -> tuple[str, list[str]]:
+    """Our list with the published versions, and a line for each that has changed."""
+    today, changes = dict(VERSION.findall(published)), []
+    for name, version in VERSION.findall(listed):
+        if (now := today.get(name, "gone")) != version:
+            changes.append(f"{name} {version} -> {now}")
+            listed = re.sub(
+                rf"^((?:# )?{re.escape(name)}(?: |==)){re.escape(version)}", rf"\g<1>{now}", listed, flags=re.MULTILINE
+            )
+    return listed, changes
+
+
+def main(folder: str = PUBLISHED) -> int:
+    """Compare, write, and say what has changed. Returns the exit status."""
+    base = folder if "://" in folder else Path(folder).resolve().as_uri()
+    files = (f"{base}/{name}" for name in ("os-info.txt", "pip-freeze.txt"))
+    published = "\n".join(urllib.request.urlopen(file, timeout=60).read().decode() for file in files)
+    text, changes = updated(LIST.read_text(), published)
+    LIST.write_text(text)
+    print(
+        "\n".join(["Colab has moved on; tests/colab.txt is new:", *changes])
+        if changes
+        else "tests/colab.txt is what Colab has."
+    )
+    return int(bool(changes))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
