@@ -1,6 +1,7 @@
 """The engine of the checks, on exercises made up here."""
 
 import collections
+import re
 import sys
 import threading
 import time
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from torchcourse.checks import check, engine, evaluate, hint, progress
+from torchcourse.checks import check, engine, evaluate, hint, progress, show
 from torchcourse.checks.engine import Incorrect, NotHere, call, is_stub, mistake, same
+from torchcourse.doctor.finding import Finding
+from torchcourse.doctor.report import as_html
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +65,10 @@ def not_implemented(x):
     raise NotImplementedError
 
 
-@pytest.mark.parametrize("answer", [..., stub, dots, passes, not_implemented])
+OPEN = [..., (1, ...), [..., 2], {"a": ..., "b": (1, ...)}]
+
+
+@pytest.mark.parametrize("answer", [*OPEN, stub, dots, passes, not_implemented, lambda x: ...])
 def test_not_attempted(answer):
     assert evaluate("double", answer).outcome == "not attempted"
 
@@ -248,9 +254,64 @@ def test_misspelled_name(capsys):
 
 
 def test_hints_one_after_the_other(capsys):
-    for words in ("the idea", "the code", "no more hints", "the idea"):
+    for words in ("the idea", "That was the last one. Still stuck? Go back", "no more hints", "the idea"):
         hint("double")
         assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("answer", "hints", "last"),
+    [
+        (lambda x: x, 0, 'Stuck? Run `hint("double")` in a new cell.'),
+        (lambda x: x.nothing, 1, 'Stuck? Run `hint("double")` in a new cell.'),
+        (lambda x: x, 2, "You have seen all hints. Still stuck? Go back"),
+        (lambda x: x, 3, 'Stuck? Run `hint("double")` in a new cell.'),
+        (lambda x: 2 * x, 0, "2 of 4 exercises correct in this session."),
+        (stub, 0, "run this cell again."),
+    ],
+)
+def test_the_last_line_says_what_next(capsys, answer, hints, last):
+    check("number", 42)
+    for _ in range(hints):
+        hint("double")
+    check("double", answer)
+    assert last in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_what_next_stands_beside_what_the_notebook_has_changed(capsys):
+    torch.set_default_dtype(torch.float64)
+    try:
+        check("double", lambda x: x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert re.search("Your notebook has changed: .*float64. Stuck?", capsys.readouterr().out)
+
+
+def luminance(color: str) -> float:
+    """As WCAG defines it."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_colored_words_can_be_read_in_the_light_and_in_the_dark(monkeypatch):
+    """4.5 to 1 for words, on their own ground or on JupyterLab's two; 3 to 1 for a bar."""
+    pages = [show.Result("double", outcome, "said").html for outcome in ("hint 1 of 2", *show.LOOKS)]
+    monkeypatch.setattr(show, "_display", lambda page, text: pages.append(page))
+    show.render_progress([("double", "Double", outcome, 1) for outcome in show.LOOKS], 0, 1)
+    pages.append(as_html([Finding("disk", ok, "full") for ok in (True, False, None)]))
+    for style in re.findall('style="([^"]*)"', "".join(pages)):
+        named = dict(each.split(":") for each in style.split(";"))
+        for ground in ("#ffffff", "#111111"):
+            if "color" in named:
+                assert contrast(named["color"], named.get("background", ground)) >= 4.5, style
+            if "border-left" in named:
+                assert contrast(named["border-left"].split()[-1], ground) >= 3, style
 
 
 def test_progress(capsys):

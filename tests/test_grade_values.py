@@ -155,6 +155,8 @@ def test_what_goes_in_tells_no_result_and_what_came_out_is_worth_nothing(name):
 
 VALUES = [
     None,
+    ...,
+    {"open": (..., [...])},
     True,
     7,
     -(10**300),

@@ -5,9 +5,11 @@ Labs with answers are the solutions, which `make run` executes.
 
 import json
 import os
+import re
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from tools import build, course, report, run
 
@@ -25,10 +27,15 @@ def exercises(notebook: nbformat.NotebookNode) -> list[str]:
     return build.CHECK.findall("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code"))
 
 
+def shows(cell: nbformat.NotebookNode) -> bool:
+    """Whether a cell has shown something: text, or a picture, which has a text beside it."""
+    return any(each.get("text") or "text/plain" in each.get("data", {}) for each in cell.get("outputs", []))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.name)
 def test_an_untouched_lab_runs_to_its_end(chapter, tmp_path, monkeypatch):
-    """Every exercise is "not attempted", nothing ends in a traceback, nothing warns."""
+    """Every exercise is "not attempted", there is no traceback and no warning, and what waits for an answer says so."""
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
     (tmp_path / "alone").mkdir()
@@ -46,3 +53,22 @@ def test_an_untouched_lab_runs_to_its_end(chapter, tmp_path, monkeypatch):
     assert exercises(notebook), "a lab without exercises"
     assert run.outcomes(notebook) == dict.fromkeys(exercises(notebook), "not attempted")
     assert "Traceback (most recent call last)" not in str([cell.get("outputs") for cell in notebook.cells])
+    solved = nbformat.read(course.ROOT / "solutions" / lab.name, as_version=4)
+    pairs = zip(notebook.cells, solved.cells, strict=True)
+    silent = [cell.source for cell, same in pairs if shows(same) and build.BEGIN not in same.source and not shows(cell)]
+    assert not silent, "Run without an answer, these cells say nothing:\n\n" + "\n\n".join(silent)
+
+
+def test_in_a_fresh_kernel_a_check_says_what_to_run():
+    """Also if only the answer is missing. A kernel that knows nothing of the course shows the cell and its comment."""
+    labs = [build.edition(chapter, "lab").cells for chapter in course.chapters()]
+    code = [cell.source for cells in labs for cell in cells if cell.cell_type == "code"]
+    calls = [source for source in code if re.search(r"^(check|hint|progress)\(", source, re.M)]
+    answers = [source for source in calls if re.search(r'^check\("\w+", \w+\)$', source, re.M)]
+    sources = [*calls, "check = print", *answers]
+    kernel = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    NotebookClient(kernel, kernel_name="python3", allow_errors=True).execute()
+    assert len(calls) > 94 and len(answers) > 50
+    shown = ["\n".join(output.traceback) for cell in kernel.cells for output in cell.outputs]
+    assert len(shown) == len(calls) + len(answers)
+    assert [each for each in shown if "NameError" not in each or "Run all cells above first." not in each] == []

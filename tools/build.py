@@ -43,6 +43,8 @@ from torchcourse.errors import CourseError
 STUB = "# YOUR CODE HERE"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 CHECK = re.compile(r"""^check\(\s*["'](\w+)["']""", re.MULTILINE)
+# Begins each cell that calls a check: a kernel that has just started knows nothing of ours, but its traceback shows it.
+RERUN = "# NameError? Run all cells above first.\n"
 EXERCISE_LINE = re.compile(r"\{\{\s*exercise:\s*(\w+)\s*\}\}")
 
 
@@ -102,6 +104,10 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
             'Write your answer where it says "YOUR CODE HERE", run the cell, then run the check below it. '
             "A check tells you whether your answer is right or, if not, what was expected and what your answer gave. "
             'Stuck? `hint("name of the exercise")`, and again for the next hint.',
+            "",
+            "After a restart of the kernel, first run all cells above the one that you work on: in JupyterLab with "
+            "*Run > Run All Above Selected Cell*, on Colab with *Runtime > Run before*. "
+            "Exercises that you haven't solved yet do no harm.",
             "",
         ]
         rows = [
@@ -183,7 +189,10 @@ def prepare_exercises(notebook: NotebookNode, source: str) -> None:
                 raise BuildError(f'{source}: the cell before check("{name[1]}") has no {BEGIN} … {END} region.')
             answer.metadata.setdefault("nbgrader", nbgrader_metadata(f"answer-{name[1]}", solution=True))
             cell.metadata["nbgrader"] = nbgrader_metadata(f"check-{name[1]}", points=exercises[name[1]].points)
-        elif not cell.source.startswith("hint("):
+            cell.source = RERUN + cell.source
+        elif cell.source.startswith(("hint(", "progress(")):
+            cell.source = RERUN + cell.source
+        else:
             answer = cell if BEGIN in cell.source else None
 
 

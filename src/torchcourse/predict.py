@@ -9,15 +9,15 @@ def compare(prediction: Any, result: Any) -> None:
     prediction: what you expect; `...`, or a dict, list or tuple with `...` in it, means that you have not guessed yet.
     result: what came out. Printed as it is.
     """
-    guess = "nothing yet (replace the ... and run this cell again)" if _open(prediction) else prediction
+    guess = "nothing yet (replace the ... and run this cell again)" if is_open(prediction) else prediction
     print("you predicted:", guess)
     print("the result is:", result)
 
 
-def _open(prediction: Any) -> bool:
-    """Whether any part of a prediction is still `...`."""
-    if isinstance(prediction, dict):
-        return any(map(_open, prediction.values()))
-    if isinstance(prediction, (list, tuple)):
-        return any(map(_open, prediction))
-    return prediction is ...
+def is_open(answer: Any) -> bool:
+    """Whether any part of an answer or a prediction is still `...`."""
+    if isinstance(answer, dict):
+        return any(map(is_open, answer.values()))
+    if isinstance(answer, (list, tuple)):
+        return any(map(is_open, answer))
+    return answer is ...

@@ -30,7 +30,7 @@ from tools import course
 from tools.course import ROOT
 from tools.grade.results import writable
 from torchcourse.checks.engine import load_chapter
-from torchcourse.checks.show import Result
+from torchcourse.checks.show import LOOKS, Result
 
 warnings.filterwarnings("ignore", category=sqlalchemy.exc.SAWarning)  # nbgrader's own affair
 HERE = Path(__file__).parent
@@ -77,6 +77,7 @@ class Page(NbGraderPreprocessor):
                     {
                         "title": known[cell.id.removeprefix("check-")].title,
                         "grade": cell.metadata.nbgrader,
+                        "sign": _sign(cell),
                         "verdict": cell.outputs[0].data["text/html"],  # our own, escaped by Result.html
                         "answers": answers,
                         "comments": [c.metadata.nbgrader.comment for c in answers if _commented(c)],
@@ -118,6 +119,14 @@ class Highlighter:
     @staticmethod
     def _late(*_: object) -> None:
         raise TimeoutError
+
+
+def _sign(check: NotebookNode) -> str:
+    """What the table of a page says about an exercise. The points decide, which a person may have changed."""
+    grade, outcome = check.metadata.nbgrader, check.outputs[-1].get("ename", "correct")  # see `outputs_of`
+    if grade.score == grade.points:
+        return LOOKS["correct"][0]
+    return LOOKS["incorrect" if grade.score or outcome == "correct" else outcome][0]
 
 
 def _commented(cell: NotebookNode) -> bool:

@@ -34,7 +34,7 @@ def verdict(name: str, report: Report) -> tuple[Result, list[str]]:
         notes.append(f"the check of {name} stumbled: {str(said['stumbled'])[:200]}")
     outcome = said["outcome"]
     if outcome == "not attempted":
-        return Result(name, outcome, "The answer is still as it was handed out."), notes
+        return Result(name, outcome, "This answer, or a part of it, is still as it was handed out."), notes
     if outcome == "not checked":
         notes.append(f"{name} was not checked: {texts.get('message', '')}")
     if outcome in ("correct", "incorrect", "error", "not checked") and "message" in texts:

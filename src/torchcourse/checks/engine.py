@@ -40,6 +40,7 @@ import torch
 from torchcourse import board, standing
 from torchcourse.checks import switches
 from torchcourse.checks.show import Result, render_progress, show, show_result
+from torchcourse.predict import is_open
 
 if TYPE_CHECKING:
     from torchcourse.checks.spec import Spec
@@ -74,6 +75,8 @@ class Exercise:
 
 EXERCISES: dict[str, Exercise] = {}
 current_chapter: str | None = None  # set by torchcourse.setup
+
+HELP = "Still stuck? Go back to the lectures, or ask the person next to you."  # when the hints are used up
 
 STATES = {  # outcome -> what it means for the student's progress
     "correct": standing.CORRECT,
@@ -283,14 +286,14 @@ def attempted(answer: Any) -> Any:
     if isinstance(answer, Elsewhere):
         answer.observe(_attempted_there)
         return answer
-    if answer is ... or (isinstance(answer, (tuple, list)) and any(part is ... for part in answer)):
+    if not isinstance(answer, dict) and is_open(answer):
         raise NotAttempted
     if isinstance(answer, tuple) and all(map(callable, answer)):
         empty = [part.__name__ for part in answer if is_stub(part)]
         if empty:
             raise NotAttempted("" if len(empty) == len(answer) else f"Your function `{empty[0]}` is still empty.")
     if isinstance(answer, dict):
-        still_open = [key for key, value in answer.items() if value is ...]
+        still_open = [key for key, value in answer.items() if is_open(value)]
         if still_open and len(still_open) == len(answer):
             raise NotAttempted
         if still_open:
@@ -575,7 +578,8 @@ def check(name: str, answer: Any) -> None:
     if name in EXERCISES:
         _latest[name] = result
         _attempts[name] = _attempts.get(name, 0) + (not result.outcome.startswith("not "))
-    show_result(result)
+    footer = " ".join(filter(None, [result.footer, _what_next(name, result.outcome)]))
+    show_result(dataclasses.replace(result, footer=footer))
     if os.environ.get("NBGRADER_EXECUTION"):
         if result.outcome != "correct":
             raise AssertionError(result.text)
@@ -583,6 +587,19 @@ def check(name: str, answer: Any) -> None:
         found = standing.Report(name, STATES[result.outcome], result.misconception)
         standing.keep(found)
         board.send(found)
+
+
+def _what_next(name: str, outcome: str) -> str:
+    """The last line below a verdict: how far along you are, or where to get help."""
+    if outcome == "correct":
+        lab = load_chapter(EXERCISES[name].chapter)
+        done = sum(each in _latest and _latest[each].correct for each in lab)
+        return f"{done} of {len(lab)} exercises correct in this session."
+    if outcome not in ("incorrect", "error"):
+        return ""
+    if _hints_given.get(name, 0) < len(EXERCISES[name].hints):
+        return f'Stuck? Run `hint("{name}")` in a new cell.'
+    return f"You have seen all hints. {HELP}"
 
 
 def hint(name: str) -> None:
@@ -595,12 +612,12 @@ def hint(name: str) -> None:
     number = _hints_given.get(name, 0)
     _hints_given[name] = number + 1
     if number < len(hints):
-        more = f'Again `hint("{name}")` for the next one.' if number + 1 < len(hints) else "This was the last one."
+        last = number + 1 == len(hints)
+        more = f"That was the last one. {HELP}" if last else f'Again `hint("{name}")` for the next one.'
         show_result(Result(name, f"hint {number + 1} of {len(hints)}", hints[number], look=None, footer=more))
     else:
         _hints_given[name] = 0
-        message = "There are no more hints. Read them once more from the first, or ask the person next to you."
-        show_result(Result(name, "hint", message))
+        show_result(Result(name, "hint", f"There are no more hints: the next call starts over. {HELP}"))
 
 
 def progress(chapter: str | None = None) -> None:

@@ -14,12 +14,13 @@ from torchcourse.checks.switches import usable
 from torchcourse.place import in_notebook
 from torchcourse.record import MIME
 
-# outcome -> (sign, color of the bar). The sign and the word say the same as the color.
+# outcome -> (sign, color). The sign and the word say the same as the color. White words are readable on each of them,
+# in every theme of a notebook.
 LOOKS = {
-    "correct": ("✓", "#009E73"),
+    "correct": ("✓", "#008562"),
     "not attempted": ("○", "#6B6B6B"),
     "not checked": ("○", "#6B6B6B"),
-    "incorrect": ("✗", "#D55E00"),
+    "incorrect": ("✗", "#C05200"),
     "error": ("!", "#B5338A"),
     "unknown": ("?", "#6B6B6B"),
     "hint": ("→", "#0072B2"),
@@ -44,6 +45,11 @@ class Result:
     def correct(self) -> bool:
         return self.outcome == "correct"
 
+    @property
+    def looks(self) -> tuple[str, str]:
+        """Its sign and its color. "hint 1 of 3" looks as every hint does."""
+        return LOOKS["hint" if self.outcome.startswith("hint") else self.outcome]
+
     def lines(self) -> list[tuple[str, str]]:
         """The details, as (label, text)."""
         pairs = [("expected", self.expected), ("yours", self.yours), ("look at", self.look), ("", self.footer)]
@@ -51,22 +57,26 @@ class Result:
 
     @property
     def text(self) -> str:
-        sign, _ = LOOKS[self.outcome.split(" ")[0] if self.outcome.startswith("hint") else self.outcome]
-        head = f"{sign} {self.name}: {self.outcome}. {self.message}"
+        head = f"{self.looks[0]} {self.name}: {self.outcome}. {self.message}"
         return "\n".join([head, *(f"    {label + ': ' if label else ''}{text}" for label, text in self.lines())])
 
     @property
     def html(self) -> str:
-        sign, color = LOOKS[self.outcome.split(" ")[0] if self.outcome.startswith("hint") else self.outcome]
+        sign, color = self.looks
         details = "".join(
             f'<div style="margin-top:2px">{f"<i>{label}</i>: " if label else ""}{_inline(text)}</div>'
             for label, text in self.lines()
         )
         return (
             f'<div style="border-left:5px solid {color};padding:6px 12px;line-height:1.45">'
-            f'<b style="color:{color}">{sign} {html.escape(self.outcome)}</b> '
+            f"{_badge(color, f'{sign} {html.escape(self.outcome)}')} "
             f"<code>{html.escape(self.name)}</code><div>{_inline(self.message)}</div>{details}</div>"
         )
+
+
+def _badge(color: str, words: str) -> str:
+    """White words on a color."""
+    return f'<b style="background:{color};color:#ffffff;padding:1px 7px;border-radius:3px">{words}</b>'
 
 
 def _inline(text: str) -> str:
@@ -139,7 +149,7 @@ def render_progress(rows: list[tuple[str, str, str, int]], points: int, of: int)
         tries = f"{attempts} {'try' if attempts == 1 else 'tries'}" if attempts else ""
         text.append(f"  {sign} {name:<24} {outcome:<14} {tries}".rstrip())
         cells.append(
-            f'<tr><td style="color:{color}"><b>{sign}</b></td><td style="text-align:left">{html.escape(title)}</td>'
+            f'<tr><td>{_badge(color, sign)}</td><td style="text-align:left">{html.escape(title)}</td>'
             f'<td style="text-align:left"><code>{html.escape(name)}</code></td>'
             f'<td style="text-align:left">{outcome}</td><td>{tries}</td></tr>'
         )

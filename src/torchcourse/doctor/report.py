@@ -15,7 +15,7 @@ from torchcourse.errors import CourseError
 
 FORMAT = 1  # of the JSON; changes only when a program that reads it would have to
 # ok -> (sign, word, color): the sign and the word say the same as the color
-LOOKS = {True: ("✓", "fine", "#009E73"), False: ("✗", "fix this", "#D55E00"), None: ("○", "note", "#6B6B6B")}
+LOOKS = {True: ("✓", "fine", "#008562"), False: ("✗", "fix this", "#C05200"), None: ("○", "note", "#6B6B6B")}
 
 
 def ready(findings: list[Finding]) -> bool:
@@ -43,12 +43,13 @@ def as_text(findings: list[Finding]) -> str:
 def as_html(findings: list[Finding]) -> str:
     """The same as a table."""
     left = "text-align:left;vertical-align:top;padding:2px 10px"
+    badge = "color:#ffffff;padding:1px 7px;border-radius:3px"  # as in the checks: it can be read in the dark, too
     rows = []
     for finding in findings:
         sign, word, color = LOOKS[finding.ok]
         fix = f"<br><b>→</b> {_inline(finding.fix)}" if finding.fix else ""
         rows.append(
-            f'<tr><td style="{left};white-space:nowrap;color:{color}"><b>{sign} {word}</b></td>'
+            f'<tr><td style="{left};white-space:nowrap"><b style="{badge};background:{color}">{sign} {word}</b></td>'
             f'<td style="{left};white-space:nowrap">{html.escape(finding.name)}</td>'
             f'<td style="{left}">{_inline(finding.found)}{fix}</td></tr>'
         )

@@ -1,8 +1,9 @@
 """Plain data, and how it crosses the wall of the sandbox.
 
-What a student's process sends is read by the grader, so the reader decides what can arrive: None, booleans, numbers,
-strings, bytes, dtypes, devices, tensors, arrays, and lists, tuples and dicts of these, up to a size. Nothing in it is
-executed, and no class of the sender's is needed. Objects of other kinds arrive as a `Foreign`, which holds one line.
+What a student's process sends is read by the grader, so the reader decides what can arrive: None, dots (`...`),
+booleans, numbers, strings, bytes, dtypes, devices, tensors, arrays, and lists, tuples and dicts of these, up to a size.
+Nothing in it is executed, and no class of the sender's is needed. Objects of other kinds arrive as a `Foreign`, which
+holds one line.
 
 A message is a JSON document and a block of bytes behind it. Tensors put their numbers into the block.
 
@@ -58,6 +59,8 @@ def _pack(value: Any, block: bytearray, depth: int) -> Any:
         raise ValueError("containers within containers, too deep to be compared")
     if value is None or type(value) is bool:
         return value
+    if value is ...:  # an answer that is still open
+        return {"dots": None}
     if isinstance(value, float):
         return float(value)
     if isinstance(value, int):
@@ -128,6 +131,8 @@ def _unpack(document: Any, block: bytes, depth: int) -> Any:
         return document
     kind, content = next(iter(document.items()))
     match kind:
+        case "dots":
+            return ...
         case "str":
             return str(content)
         case "complex":
