@@ -10,6 +10,7 @@ import csv
 import inspect
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,13 +27,14 @@ from conftest import skip_or_fail
 from tools import course
 from tools.grade import __main__ as command
 from tools.grade import judge, results, sandbox
-from tools.grade.book import Book, Highlighter
+from tools.grade.book import Book, Highlighter, outputs_of
 from tools.grade.collect import CELL, CELLS, CODE, survey
 from tools.grade.orderly import Signals, Stopped, temporary_folder, workplace
 from tools.grade.restore import restore
 from tools.grade.review import UNFINISHED as NOT_REVIEWED
 from tools.grade.review import UNPARSED, review, signs, solution
 from torchcourse.checks import engine
+from torchcourse.checks.show import Result
 
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own use of its database
 
@@ -725,6 +727,14 @@ def test_a_judge_that_is_ended_removes_what_it_made(tmp_path):
     assert not alive
     ours = [name for name in groups if name.startswith("torchcourse-")]
     assert not any(list(Path("/sys/fs/cgroup").rglob(name)) for name in ours)
+
+
+def test_a_page_tells_an_open_answer_from_a_wrong_one(out):
+    notebook, _, _ = restore(LAB, [])
+    outcomes = dict(zip(NAMES, ("not attempted", "incorrect", "correct"), strict=True))
+    verdicts = {name: Result(name, outcome, "said") for name, outcome in outcomes.items()}
+    page = Book(out / "nbgrader").enter("ada", LAB, notebook, outputs_of(notebook, {}, verdicts), "")
+    assert re.findall("<tr><td>(.)</td>", page.read_text(encoding="utf-8")) == ["○", "✗", "✓"]
 
 
 def test_pages_get_pictures_of_one_kind():

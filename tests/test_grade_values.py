@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -198,6 +200,28 @@ def test_plain_data_arrives_as_it_was(value):
         assert made.dtype == value.dtype and np.array_equal(made, value)
     else:
         assert made == value
+
+
+@pytest.mark.parametrize(
+    ("chapter", "name", "first", "outcome", "message"),
+    [
+        ("01_tensors", "view_or_copy", "...", "not attempted", "Write your answer"),
+        ("01_tensors", "view_or_copy", '"view"', "incorrect", '"x[[1, 2]]" is still open.'),
+        ("11_cluster", "why_failed", "...", "not attempted", "Write your answer"),
+    ],
+)
+def test_dots_of_a_lab_are_open_outside_too(chapter, name, first, outcome, message):
+    """As in the notebook: neither wrong nor answered by the message. first: what replaces the first dots."""
+    cells = {cell.id: cell.source for cell in nbformat.read(course.ROOT / "labs" / f"{chapter}.ipynb", 4).cells}
+    space = {"torch": torch}
+    exec(cells[f"answer-{name}"].replace("...", first, 1), space)
+    answer = space[re.search(r"(\w+)\)$", cells[f"check-{name}"])[1]]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        play.serve(plain, theirs, name, answer, theirs, threading.Event())
+        said, block = plain.receive(ours)
+    verdict = judge.judged(name, plain.unpack(said["value"], block), [1])
+    assert (verdict["outcome"], message in verdict["message"]) == (outcome, True), verdict
 
 
 def test_other_objects_arrive_as_one_line():
