@@ -15,6 +15,8 @@ OPTIONS ?=
 SUBMISSIONS ?=
 # `make gpu` uses the PyTorch that a machine has, and installs nothing.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+# Some sites set PIP_USER: pip would then install beside .venv, or refuse.
+export PIP_USER = 0
 # Of the tests: more than the cores of a small machine, since many tests wait for processes. Each takes up to 2 GB.
 WORKERS ?= 3
 

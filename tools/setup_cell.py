@@ -36,8 +36,15 @@ def course_around(folder):
 
 
 def install(*packages, options=()):
+    if missing("pip"):  # an environment of uv
+        raise SetupStopped(
+            f"Missing here: {', '.join(packages)}. This environment has no pip. In a terminal, run `uv pip install "
+            f"--python {sys.executable} {' '.join([*options, *packages])}`, then this cell again."
+        )
     command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *packages]
-    pip = subprocess.run(command, capture_output=True, text=True)
+    # Where PIP_USER is set, pip refuses to work in a virtual environment.
+    env = os.environ | ({} if sys.prefix == sys.base_prefix else {"PIP_USER": "0"})
+    pip = subprocess.run(command, capture_output=True, text=True, env=env)
     if site.ENABLE_USER_SITE and site.getusersitepackages() not in sys.path:
         sys.path.append(site.getusersitepackages())  # pip goes there where it may not write elsewhere
     if "DO NOT MATCH THE HASHES" in pip.stderr:

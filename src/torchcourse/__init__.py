@@ -9,6 +9,7 @@ do not slow each other down (see OMP_WAIT_POLICY below).
 
 import os
 import sys
+import warnings
 
 # How threads wait. PyTorch shares the work of one operation among threads (OpenMP). A thread that has done its share
 # waits for the others, by default in a busy loop: it asks again and again. On an idle machine that saves the
@@ -26,31 +27,26 @@ from torchcourse.record import record
 __version__ = "0.1.0"
 __all__ = ["CourseError", "record", "setup"]
 
-OLDEST_TORCH = (2, 11)
-
 
 def setup(chapter: str) -> None:
     """Make a notebook of the course ready: called by its first cell.
 
     chapter: number and slug, for example "01_tensors"; `progress()` starts with its exercises.
     Prints one line: what runs, where; and how to switch a GPU on where that takes a few clicks.
-    Raises CourseError when the installed torch is too old.
+    Raises CourseError where torch is too old or cannot be imported.
     """
-    from torchcourse import importing
+    from torchcourse import importing, place
 
-    importing.load("torch")
+    place.undo_harmful_settings()
+    if problem := importing.problem():
+        raise CourseError(f"{problem[0]}. {problem[1]}")
     import torch
 
-    # "2.11.0+cpu" and "2.11.0a0+git" both begin with the two numbers that count.
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST_TORCH:
-        oldest = ".".join(map(str, OLDEST_TORCH))
-        raise CourseError(
-            f"This course needs PyTorch {oldest} or newer and found {torch.__version__}. "
-            "Run `pip install --upgrade torch torchvision`, then restart the kernel."
-        )
-    from torchcourse import device, distributed, place, plots
+    from torchcourse import device, distributed, plots
     from torchcourse.checks import engine
 
+    # On Python 3.13.0, each notebook that compiles would show this, and the runner takes it for a fault.
+    warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0", RuntimeWarning)
     plots.use_style()
     distributed.register()  # %%torchrun
     engine.current_chapter = chapter

@@ -9,6 +9,9 @@ from torchcourse.errors import CourseError
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command. Returns its exit status: 0 all went well, 1 something needs fixing, 2 a wrong call."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that has no ✓ or ≤ still shows the rest
     parser = argparse.ArgumentParser(prog="torchcourse", description=__doc__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 

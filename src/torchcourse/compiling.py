@@ -20,6 +20,7 @@ import re
 import shutil
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,10 +48,21 @@ def missing() -> str | None:
     if not any((folder / "Python.h").is_file() for folder in folders):
         lacks["Python's header file Python.h"] = "python{}.{}-dev".format(*sys.version_info)
     if not lacks:
-        return _triton_lacks()
+        return noexec(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir()) or _triton_lacks()
     return (
         f"This machine lacks {' and '.join(lacks)}, which torch.compile needs. "
         f"On Debian or Ubuntu, install what is missing with `sudo apt install {' '.join(lacks.values())}`."
+    )
+
+
+def noexec(folder: str | os.PathLike) -> str | None:
+    """Why no compiled code can be loaded from a folder, as a sentence; None if it can: its disk is mounted `noexec`."""
+    place = next(each for each in (Path(folder).absolute(), *Path(folder).absolute().parents) if each.exists())
+    if sys.platform != "linux" or not os.statvfs(place).f_flag & os.ST_NOEXEC:
+        return None
+    return (
+        f"No compiled code can be loaded from {folder}, because its disk is mounted with the option noexec. Set TMPDIR "
+        "to a folder on another disk before Jupyter starts."
     )
 
 

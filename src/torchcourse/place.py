@@ -1,8 +1,19 @@
-"""Detect a notebook, Colab and JupyterHub; advise how to enable a GPU."""
+"""Where the code runs: a notebook, Colab, a hub; where a user's files are; which of a site's settings do harm.
+
+Imports nothing but Python's own library: the doctor needs it where PyTorch cannot be imported.
+"""
 
 import importlib.util
 import os
 import sys
+import tempfile
+from pathlib import Path
+
+from torchcourse.errors import CourseError
+
+# Characters that the name of the temporary folder may have. The address of a socket has room for 103 (macOS), and
+# multiprocessing adds 32; with a longer name, the workers of a DataLoader wait forever.
+LONGEST_TMPDIR = 70
 
 
 def in_notebook() -> bool:
@@ -42,3 +53,60 @@ def on_colab() -> bool:
 def on_a_hub() -> bool:
     """Whether this is the server of a JupyterHub, which tells it who it is by variables."""
     return any(name.startswith("JUPYTERHUB_") for name in os.environ)
+
+
+# ---------------------------------------- a user's files
+
+
+def home() -> Path:
+    """The user's home folder. Raises CourseError where there is none, as in a container whose user has no name."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise CourseError(
+            "This user has no home folder. Set HOME to a folder that you may write to, then restart the kernel."
+        ) from None
+
+
+def named_by(variable: str) -> Path | None:
+    """The path in an environment variable; None where it is not set.
+
+    Raises CourseError for a relative one: a terminal and a notebook would take it for two different places.
+    """
+    chosen = os.environ.get(variable)
+    if not chosen:
+        return None
+    path = Path(os.path.expanduser(chosen))
+    if not path.is_absolute():
+        raise CourseError(
+            f'{variable} is "{chosen}", which is another place in every folder that a program starts in. Set it to a '
+            f"whole path, for example {path.absolute()}."
+        )
+    return path
+
+
+def default_root() -> Path:
+    """The user's cache folder for the course, as the operating system likes it."""
+    variable = {"win32": "LOCALAPPDATA", "darwin": ""}.get(sys.platform, "XDG_CACHE_HOME")
+    usual = {"win32": "AppData/Local", "darwin": "Library/Caches"}.get(sys.platform, ".cache")
+    return Path(os.environ.get(variable) or home() / usual) / "torchcourse"
+
+
+def root_folder(root: str | os.PathLike | None = None) -> Path:
+    """Where data sets are looked for: the argument, else TORCHCOURSE_DATA, else the user's cache folder."""
+    if root is not None:
+        return Path(os.path.expanduser(root)).absolute()
+    return named_by("TORCHCOURSE_DATA") or default_root()
+
+
+# ---------------------------------------- settings of a site
+
+
+def undo_harmful_settings() -> None:
+    """Take back what is good for other programs and stops a notebook that starts processes, before PyTorch is loaded.
+
+    OMP_PROC_BIND ties a process to one core, and with it all its forks: workers and ranks would share that core.
+    """
+    os.environ["OMP_PROC_BIND"] = "false"
+    if os.name == "posix" and len(tempfile.gettempdir()) > LONGEST_TMPDIR:
+        os.environ["TMPDIR"], tempfile.tempdir = "/tmp", None

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import torchcourse
 from torchcourse.errors import CourseError
+from torchcourse.place import home, named_by
 
 if TYPE_CHECKING:
     from torchcourse.checks.engine import Exercise
@@ -190,13 +191,12 @@ def _count(number: int, what: str) -> str:
 
 def path() -> Path | None:
     """The file that keeps where this student stands; None if nothing is kept."""
-    chosen = os.environ.get("TORCHCOURSE_PROGRESS")
-    if chosen == "off":
+    if os.environ.get("TORCHCOURSE_PROGRESS") == "off":
         return None
-    if chosen:
-        return Path(chosen).expanduser()
+    if chosen := named_by("TORCHCOURSE_PROGRESS"):
+        return chosen
     base = os.environ.get("LOCALAPPDATA") if os.name == "nt" else os.environ.get("XDG_STATE_HOME")
-    return Path(base or Path.home() / ".local" / "state") / "torchcourse" / "progress.jsonl"
+    return Path(base or home() / ".local" / "state") / "torchcourse" / "progress.jsonl"
 
 
 _kept: set[tuple[Path, str]] = set()  # by this process: the same once more would say nothing new

@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
 def pack_data(folder: Path) -> int:
     """The parts of the data sets, for the way."""
     sys.path.insert(0, str(ROOT / "src"))
-    from torchcourse.data.catalog import root_folder
+    from torchcourse.place import root_folder
 
     print("Packing takes some minutes: it is done well, so that little has to travel.", flush=True)
     made = carry.pack(root_folder(), folder)

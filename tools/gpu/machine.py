@@ -167,7 +167,8 @@ def data() -> Finding:
     """Whether the real data sets are in reach. Reads nothing but names."""
     try:
         from torchcourse.data import files
-        from torchcourse.data.catalog import SPECS, root_folder
+        from torchcourse.data.catalog import SPECS
+        from torchcourse.place import root_folder
     except ImportError as error:  # numpy may be missing still
         return Finding("data", None, f"not looked at ({error})")
     root = root_folder()

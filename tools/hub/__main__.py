@@ -29,6 +29,7 @@ from tools.course import ROOT, chapters
 from tools.hub import sandbox
 from tools.hub.publish import publish, pull_path
 from tools.hub.settings import BOARD, Settings
+from torchcourse.place import default_root
 
 CONFIG = ROOT / "hub" / "jupyterhub_config.py"
 ADMIN = "instructor"
@@ -156,8 +157,6 @@ def data_root(given: Path | None) -> Path:
     """Where the data sets lie: as told, else where notebooks look for them."""
     if chosen := given or os.environ.get("TORCHCOURSE_DATA"):
         return Path(chosen).expanduser().resolve()
-    from torchcourse.data.catalog import default_root  # here, as it brings PyTorch along, which takes seconds
-
     return default_root().resolve()
 
 

@@ -1609,8 +1609,8 @@ def _built(answer: Callable, given: list[tuple[Tensor, Tensor]]) -> Found:
     body = call(answer)
     if not isinstance(body, str):
         return {"instead": body}
-    if not native.compiler():
-        return {"no compiler": True}
+    if lacks := native.lacks():
+        return {"lacks": lacks}
     try:
         return {"results": native.call(native.build(HEAD + body + TAIL), "lab::unpack", given)}
     except CourseError as error:
@@ -1619,10 +1619,9 @@ def _built(answer: Callable, given: list[tuple[Tensor, Tensor]]) -> Found:
 
 def _unpacked(ask: Any, given: list[tuple[Tensor, Tensor]]) -> Found:
     seen = ask.observe(_built, given)
-    if "no compiler" in seen:
+    if "lacks" in seen:
         raise NotHere(
-            "This exercise needs Linux with the C++ compiler g++. Do it on another machine, or skip it: nothing "
-            "else in the lab depends on it."
+            f"This machine can't check it. {seen['lacks']} Or skip the exercise: nothing else in the lab depends on it."
         )
     if "results" not in seen:
         return seen

@@ -1,6 +1,6 @@
 """Operators in C++ against PyTorch's stable ABI: one call of the compiler, tried in a process of their own.
 
-    if native.compiler():
+    if not native.lacks():
         library = native.build(source)  # a shared library
         results = native.call(library, "lab::unpack", [(numbers, scales)])
 
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from torchcourse import compiling
 from torchcourse.checks import ranks
 from torchcourse.errors import CourseError
 
@@ -34,6 +35,13 @@ class BuildError(CourseError):
 def compiler() -> str | None:
     """The C++ compiler, `$CXX` or g++, on Linux; None where there is none."""
     return shutil.which(os.environ.get("CXX", "g++")) if platform.system() == "Linux" else None
+
+
+def lacks() -> str | None:
+    """What is missing here for building an operator and loading it, as a sentence; None if nothing is."""
+    if not compiler():
+        return "It needs Linux with the C++ compiler g++."
+    return compiling.noexec(tempfile.gettempdir())
 
 
 @functools.cache

@@ -171,7 +171,7 @@ def run(
         what is equal on all ranks is then equal because they exchanged it.
 
     Mistakes of the function raise nothing here; they are in the Outcome. Raises CourseError if the function cannot be
-    sent to another process, or if the processes cannot be started.
+    sent to another process, or if the processes cannot be started, and NotHere if they do not find one another.
     """
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
     payload = _packed(function, args, kwargs)
@@ -180,6 +180,11 @@ def run(
     request = (world_size, payload, _cells(), timeout, home, seed, [_here(p) for p in sys.path], checks)
     with _turn:  # one run at a time: two would only take the cores from one another
         replies = _ask(request, timeout)
+    if isinstance(replies, str):
+        raise engine.NotHere(
+            f"The processes of this check could not meet on this machine: {replies} It is no fault of your answer. "
+            "`from torchcourse import doctor; doctor.show()` looks for the reason."
+        )
     return Outcome([_unpacked(i, reply) for i, reply in enumerate(replies)], timeout)
 
 
@@ -376,8 +381,10 @@ class _Server:
         # starts in two thirds of the time. Only malloc gets large pages, and only glibc's; so objects come from there.
         tunables = [os.environ.get("GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1"]
         environment |= {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": ":".join(filter(None, tunables))}
+        # The notebook's folder last, and not first as in a notebook: a json.py there is not Python's own.
+        path = json.dumps(sorted(map(_here, sys.path), key=os.getcwd().__eq__))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", start, str(theirs.fileno()), json.dumps([_here(p) for p in sys.path])],
+            [sys.executable, "-P", "-c", start, str(theirs.fileno()), path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -422,7 +429,7 @@ def _stop() -> None:
         _current.stop()
 
 
-def _ask(request: tuple, seconds: float) -> list[dict]:
+def _ask(request: tuple, seconds: float) -> list[dict] | str:
     for attempt in (1, 2):
         server = _server()
         try:

@@ -11,9 +11,10 @@ import torch
 
 from torchcourse.data import banner, download, files
 from torchcourse.data.as_torchvision import torchvision_root
-from torchcourse.data.catalog import SPECS, SPLITS, check_split, default_root, root_folder, spec
+from torchcourse.data.catalog import SPECS, SPLITS, check_split, spec
 from torchcourse.data.imageset import ImageSet, loader
 from torchcourse.errors import CourseError
+from torchcourse.place import default_root, root_folder
 
 __all__ = [
     "MEAN_STD",

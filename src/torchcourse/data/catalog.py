@@ -1,9 +1,7 @@
 """The three data sets of the course: what they are called, what is in them, where torchvision keeps them."""
 
 import difflib
-import os
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,24 +85,6 @@ def check_split(split: str) -> None:
     if split not in SPLITS:
         wish = " A validation set is cut from the training set: ds.subset(indices)." if "val" in str(split) else ""
         raise CourseError(f"There is no split called {split!r}: it is 'train' or 'test'.{wish}")
-
-
-def default_root() -> Path:
-    """The user's cache folder for the course, as the operating system likes it."""
-    home = Path.home()
-    if sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return base / "torchcourse"
-
-
-def root_folder(root: str | os.PathLike | None = None) -> Path:
-    """Where data sets are looked for: the argument, else TORCHCOURSE_DATA, else the user's cache folder."""
-    chosen = root if root is not None else os.environ.get("TORCHCOURSE_DATA") or default_root()
-    return Path(chosen).expanduser().absolute()
 
 
 def fetch_command(name: str, root: Path) -> str:

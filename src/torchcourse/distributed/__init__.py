@@ -118,18 +118,20 @@ def loopback() -> str:
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Process groups made in this block use the loopback interface, unless GLOO_SOCKET_IFNAME names another one.
+    """Process groups made in this block use the loopback interface, whatever GLOO_SOCKET_IFNAME says.
 
-    For this block only: what the process starts later, such as a job on several machines, must not inherit it.
+    It may name the network of a cluster's nodes, which the machine at hand does not have. For this block only: what the
+    process starts later, such as a job on several machines, must not inherit the change.
     """
-    if os.environ.get("GLOO_SOCKET_IFNAME") or not loopback():
-        yield
-        return
-    os.environ["GLOO_SOCKET_IFNAME"] = loopback()
+    before = os.environ.pop("GLOO_SOCKET_IFNAME", None)
+    if loopback():
+        os.environ["GLOO_SOCKET_IFNAME"] = loopback()
     try:
         yield
     finally:
-        del os.environ["GLOO_SOCKET_IFNAME"]
+        os.environ.pop("GLOO_SOCKET_IFNAME", None)
+        if before is not None:
+            os.environ["GLOO_SOCKET_IFNAME"] = before
 
 
 # ---------------------------------------- who am I?
@@ -169,11 +171,14 @@ def _from_slurm(env: Any) -> _World | None:
     """What Slurm tells the tasks of `srun`. None in a job script itself, which is no task of anything."""
     if not (env.get("SLURM_STEP_ID") or env.get("SLURM_STEPID")) or not env.get("SLURM_PROCID"):
         return None
-    names = ("SLURM_LOCALID", "SLURM_NTASKS")
+    # The tasks of this step. SLURM_NTASKS may be those of the whole job: in the shell that salloc opens, for example, a
+    # step of one task, where a process that takes it for its world waits half an hour for the others.
+    size_name = "SLURM_STEP_NUM_TASKS" if env.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS"
+    names = ("SLURM_LOCALID", size_name)
     missing = [name for name in names if not env.get(name)]
     if missing:
         raise CourseError(f"SLURM_PROCID is set, but {' and '.join(missing)} not. {HOW}")
-    size = _number(env, "SLURM_NTASKS")
+    size = _number(env, size_name)
     hosts = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST")
     host = env.get("MASTER_ADDR") or (_first_host(hosts) if hosts else None)
     if host is None:
@@ -189,7 +194,7 @@ def _from_slurm(env: Any) -> _World | None:
         local_rank=_number(env, "SLURM_LOCALID"),
         local_size=_tasks_here(env, size),
         address=(host, port),
-        names=("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+        names=("SLURM_PROCID", size_name, "SLURM_LOCALID"),
     )
 
 

@@ -164,7 +164,7 @@ class _Run:
         options += self.options.arguments
         if warm.POSSIBLE:
             return warm.start(self.scratch, options, self._environment(), log)
-        torchrun = [sys.executable, "-m", "torch.distributed.run", *options]
+        torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", *options]
         return subprocess.Popen(
             [sys.executable, str(HERE / "watcher.py"), str(self.scratch), *torchrun],
             stdin=subprocess.PIPE,  # closed, even by our death, it makes the watcher end everything
@@ -179,16 +179,17 @@ class _Run:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         defaults = {
             "OMP_NUM_THREADS": str(max(1, cores // self.size)),  # all ranks on all cores would be in each other's way
-            # All ranks are on this machine: without these, gloo looks up the machine's name, and torchrun has the
-            # ranks meet there. The name may not be known, and then they wait.
-            "GLOO_SOCKET_IFNAME": loopback(),
+            # All ranks are on this machine: without this, torchrun has them meet at the machine's name. It may not be
+            # known, and then they wait.
             "PET_LOCAL_ADDR": "127.0.0.1",
             # After a restart the ranks would read the addresses of the ones that died, and wait for them forever.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
-        fixed = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}
-        # A notebook inside a job must not hand down who it is itself.
+        # Gloo would look up the machine's name, too. A site's choice of an interface is for its nodes.
+        fixed = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": loopback()}
+        # A notebook inside a job must not hand down who it is itself, and rank.py imports its neighbor.
         outside = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
+        outside |= {"NCCL_SOCKET_IFNAME", "PYTHONSAFEPATH"}
         inherited = {key: value for key, value in os.environ.items() if key not in outside}
         return {key: value for key, value in {**defaults, **inherited, **fixed}.items() if value}
 
@@ -313,16 +314,18 @@ class _Run:
         failures, deaths = self._failures(), self._deaths()
         if deaths:  # a rank that is gone at once is the cause, the errors of the others follow from it
             rank, code = next(iter(deaths.items()))
-            crash = (self.scratch / f"{self.attempt}-{rank}.crash").read_text("utf-8", "replace")
-            if crash:
+            file = self.scratch / f"{self.attempt}-{rank}.crash"
+            if not file.exists():  # rank.py makes it before anything else
+                self._show_log()
+                raise CourseError(f"Rank {rank} ended before your cell began. The last lines of torchrun are above.")
+            if crash := file.read_text("utf-8", "replace"):
                 print(shorten(crash.partition("\nExtension modules:")[0]).rstrip())
             why = f"exit code {code}" if code >= 0 else f"signal {_signal(-code)}"
             memory = " (perhaps for want of memory)" if code == -signal.SIGKILL else ""
             sentence = f"Rank {rank} ended without an exception: {why}{memory}."
             raise CourseError(sentence + self._others({rank}))
         if not failures:
-            log = (self.scratch / "torchrun.log").read_text("utf-8", "replace").strip().splitlines()
-            print("\n".join(log[-15:]))
+            self._show_log()
             raise CourseError("torchrun could not run the cell: its own last lines are above.")
         first = failures[0]
         print(f"\nRank {first['rank']} failed first:\n{first['traceback'].rstrip()}")
@@ -331,6 +334,10 @@ class _Run:
         if len(same) == self.size > 1:
             raise CourseError(f"All {self.size} ranks failed{line} with {_short(first)}.")
         raise CourseError(f"Rank {first['rank']} failed{line} with {_short(first)}." + self._others({first["rank"]}))
+
+    def _show_log(self) -> None:
+        log = (self.scratch / "torchrun.log").read_text("utf-8", "replace").strip().splitlines()
+        print("\n".join(log[-15:]))
 
     def _others(self, blamed: set[int]) -> str:
         """What became of the other ranks, in a sentence each."""

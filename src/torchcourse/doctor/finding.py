@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import importlib
 import os
 import re
 import socket
@@ -13,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchcourse import data
+from torchcourse import place
+from torchcourse.errors import CourseError
 
 Answer = tuple[bool | None, str, str]  # (ok, found, fix), see Finding
 
@@ -37,7 +39,7 @@ class Finding:
 class Examination:
     """What is looked at: `look` answers within `limit` seconds, or `hangs` says what to do about it."""
 
-    look: Callable[[], Answer]
+    look: Callable[[], Answer] | str  # a function, or where it is: "machine.threads" in this package
     limit: float = 5.0
     hangs: str = "Try again. If it hangs again, restart the machine, or tell its administrator."
 
@@ -48,7 +50,9 @@ def ask(name: str, examination: Examination) -> Finding:
 
     def look() -> None:
         try:
-            answers.append(examination.look())
+            answers.append(_function(examination.look)())
+        except CourseError as error:  # it says itself what to do
+            answers.append((False, "could not be examined", str(error)))
         except Exception as error:  # a strange machine must not hide the other findings
             answers.append((None, f"could not be examined ({type(error).__name__}: {error})", ""))
 
@@ -63,11 +67,18 @@ def ask(name: str, examination: Examination) -> Finding:
     return Finding(name, ok, without_machine(without_user(found)), without_user(fix), round(seconds, 3))
 
 
+def _function(look: Callable[[], Answer] | str) -> Callable[[], Answer]:
+    if callable(look):
+        return look
+    module, _, name = look.partition(".")
+    return getattr(importlib.import_module(f"torchcourse.doctor.{module}"), name)
+
+
 def without_user(text: str) -> str:
     """The text without the user's name in its paths: reports are pasted into forums and pooled."""
     try:
-        home, user = str(Path.home()), getpass.getuser()
-    except (OSError, KeyError, RuntimeError):  # a container whose user has neither home nor name
+        home, user = str(place.home()), getpass.getuser()
+    except (OSError, KeyError, CourseError):  # a container whose user has neither home nor name
         return text
     if len(home) > 1:
         text = re.sub(rf"(?<![\w/.]){re.escape(home)}(?=/|\b)", "~", text)
@@ -82,8 +93,8 @@ def without_machine(text: str) -> str:
 
 def shown(path: Path) -> str:
     """A path in few words."""
-    if os.environ.get("TORCHCOURSE_DATA") and path == data.root_folder():
+    if str(path) == os.environ.get("TORCHCOURSE_DATA"):
         return "$TORCHCOURSE_DATA"
     if path == Path(sys.prefix):
         return f"the environment {path.name}"
-    return str(Path("~") / path.relative_to(Path.home())) if path.is_relative_to(Path.home()) else str(path)
+    return str(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import tempfile
 import threading
 import warnings
 from datetime import timedelta
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from torchcourse import distributed
 from torchcourse.doctor.finding import Answer
+from torchcourse.place import LONGEST_TMPDIR
 
 WORKERS_LIMIT = 10  # seconds: where processes are not forked, each worker imports PyTorch first
 RANKS_LIMIT = 5  # seconds
@@ -34,6 +36,10 @@ class Squares(Dataset):
 
 def workers() -> Answer:
     """Do two worker processes deliver the batches of a DataLoader?"""
+    if (length := len(tempfile.gettempdir())) > LONGEST_TMPDIR:
+        found = f"they wait forever: the temporary folder has a name of {length} characters, too long for their sockets"
+        fix = "Set TMPDIR=/tmp, or any folder whose name is short. The course's notebooks do so themselves."
+        return False, found, fix
     problem, right = "", False
     try:
         with warnings.catch_warnings():

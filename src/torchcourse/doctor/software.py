@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import codecs
-import importlib.util
 import locale
 import os
 import shutil
-import site
 import sys
 from importlib import metadata
 from pathlib import Path
 
-import torch
-
-import torchcourse
+from torchcourse import importing
 from torchcourse.doctor.finding import Answer, shown
 from torchcourse.place import in_notebook
 
 OLDEST_PYTHON = (3, 11)
-LIBRARIES = ("torch", "torchvision", "numpy", "matplotlib")
-# A file of one of these names beside a notebook is imported in place of the real thing.
-TAKEN = {*LIBRARIES, "torchcourse", "safetensors", "psutil", "IPython", *sys.stdlib_module_names} - {"test", "this"}
 
 
 def python() -> Answer:
@@ -34,14 +27,17 @@ def python() -> Answer:
 
 
 def pytorch() -> Answer:
-    """Is PyTorch new enough, and what was it compiled for?"""
-    version = torch.__version__
-    if tuple(int(part) for part in version.split(".")[:2]) < torchcourse.OLDEST_TORCH:
-        return False, f"{version} is too old", "Run `pip install --upgrade torch torchvision`."
-    return True, f"{version} ({_build()})", ""
+    """Can PyTorch be imported, is it new enough, and what was it compiled for?"""
+    if problem := importing.problem():
+        return False, *problem
+    import torch
+
+    return True, f"{torch.__version__} ({_build()})", ""
 
 
 def _build() -> str:
+    import torch
+
     if torch.version.hip:
         return f"a build for AMD GPUs, ROCm {torch.version.hip}"
     if torch.version.cuda:
@@ -54,6 +50,7 @@ def torchvision() -> Answer:
     """Does torchvision fit torch?"""
     # Importing torchvision takes seconds, and fails in a puzzling way ("operator torchvision::nms does not exist")
     # beside a torch that it was not built for. Its own list of requirements says what it was built for.
+    import torch
     from packaging.requirements import Requirement
 
     try:
@@ -70,16 +67,11 @@ def torchvision() -> Answer:
 
 def packages() -> Answer:
     """Do the libraries come from one environment, or does another one mix itself in?"""
-    own = Path(site.getusersitepackages()) if site.ENABLE_USER_SITE else None
-    added = {Path(entry).absolute() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
-    specs = {name: importlib.util.find_spec(name) for name in LIBRARIES}
-    places = {name: Path(spec.origin).parent.parent for name, spec in specs.items() if spec and spec.origin}
-    strays = {name: place for name, place in places.items() if place == own or place in added}
-    if strays and len(set(places.values())) > 1:
+    if strays := importing.mixed():
         found = f"{', '.join(strays)} from {shown(next(iter(strays.values())))}, the others from the environment"
         fix = "Two installations are mixed. Set PYTHONNOUSERSITE=1 and unset PYTHONPATH, then install what is missing."
         return None, found, fix
-    if added:
+    if os.environ.get("PYTHONPATH"):
         found = "PYTHONPATH is set: what lies there comes before what is installed"
         return None, found, "Unset PYTHONPATH, unless you know what it is for."
     return True, "all from one place", ""
@@ -87,19 +79,10 @@ def packages() -> Answer:
 
 def names() -> Answer:
     """Is there a file in the working folder that hides a module of the same name?"""
-    hiding = [path.name for path in sorted(Path.cwd().iterdir()) if _hides(path)]
-    if hiding:
+    if hiding := importing.hiding(Path.cwd()):
         found = f"the working folder has {', '.join(hiding)}, which Python takes for the module of that name"
         return False, found, f"Rename {'it' if len(hiding) == 1 else 'them'}, then restart the kernel."
     return True, "nothing in the working folder hides a module", ""
-
-
-def _hides(path: Path) -> bool:
-    module = path.stem if path.suffix == ".py" else path.name
-    # Without __init__.py a folder hides nothing: what `git clone` leaves beside a notebook, for example.
-    importable = path.suffix == ".py" or (path / "__init__.py").is_file()
-    # In the folder of the package itself, torchcourse/ is the real thing.
-    return module in TAKEN and importable and path.resolve() != Path(torchcourse.__file__).resolve().parent
 
 
 def text_encoding() -> Answer:

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from torchcourse import data
+from torchcourse import data, place
 from torchcourse.data import files
 from torchcourse.doctor.finding import Answer, shown
 from torchcourse.errors import CourseError
@@ -24,7 +24,7 @@ def places() -> dict[str, Path]:
     """Where a student's work ends up: name -> folder."""
     return {
         "working folder": Path.cwd(),
-        "home folder": Path.home(),
+        "home folder": place.home(),
         "temporary folder": Path(tempfile.gettempdir()),
     }
 
