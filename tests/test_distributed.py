@@ -60,10 +60,31 @@ def test_slurm_variables():
     assert distributed._from_slurm(chosen).address == ("elsewhere", 1234)
 
 
-def test_a_job_script_is_no_task():
-    """sbatch sets SLURM_PROCID=0 and SLURM_NTASKS in the script itself: who waits for others there waits for ever."""
-    script = {key: value for key, value in SLURM.items() if key != "SLURM_STEP_ID"}
-    assert distributed._from_slurm(script) is None
+@pytest.mark.parametrize(
+    ("sets", "world"),
+    [
+        # What Slurm 22.05 sets for three tasks. Who waits for others where there are none waits for half an hour.
+        ({"SLURM_NTASKS": "3"}, None),
+        ({"SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}, None),
+        ({"SLURM_NTASKS": "3", "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}, (0, 1, None)),
+        ({"SLURM_NTASKS": "3", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3"}, (0, 3, "n1")),
+        ({"SLURM_NTASKS": "2", "SLURM_STEP_ID": "1", "SLURM_STEP_NUM_TASKS": "2"}, (0, 2, "n1")),
+        ({"SLURM_NTASKS": "3", "SLURM_STEPID": "0"}, (0, 3, "n1")),
+    ],
+    ids=[
+        "salloc",
+        "batch script or OnDemand",
+        "interactive step",
+        "srun",
+        "srun of fewer tasks",
+        "no count of the step",
+    ],
+)
+def test_who_is_a_task_of_slurm(sets, world):
+    if "SLURM_STEP_ID" in sets or "SLURM_STEPID" in sets:
+        sets = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_NODELIST": "n1"} | sets
+    found = distributed._from_slurm(sets)
+    assert (found and (found.rank, found.size, found.address and found.address[0])) == world
 
 
 @pytest.mark.parametrize(

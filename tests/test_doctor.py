@@ -1,6 +1,5 @@
 """The doctor: each finding on machines that we pretend to have."""
 
-import io
 import json
 import os
 import socket
@@ -22,7 +21,7 @@ from environments import small_machine
 from safetensors.torch import save_file
 
 from tools import course
-from torchcourse import cli, data, doctor
+from torchcourse import cli, data, doctor, importing
 from torchcourse.doctor import Examination, Finding, machine, processes, report, software, storage
 from torchcourse.doctor.finding import ask, shown, without_machine, without_user
 
@@ -88,7 +87,8 @@ def test_the_machine_of_these_tests_is_in_order(examined, name):
 PATIENT_DOCTOR = """
 from dataclasses import replace
 from torchcourse import doctor
-doctor.processes.WORKERS_LIMIT = doctor.processes.RANKS_LIMIT = 60
+from torchcourse.doctor import processes
+processes.WORKERS_LIMIT = processes.RANKS_LIMIT = 60
 for name, examination in doctor.EXAMINATIONS.items():
     doctor.EXAMINATIONS[name] = replace(examination, limit=180)
 doctor.main(json=True)
@@ -151,7 +151,7 @@ def test_what_hangs_becomes_a_finding():
 
 
 def test_every_examination_that_may_hang_says_what_to_do():
-    assert all(examination.limit <= 30 and examination.hangs for examination in doctor.EXAMINATIONS.values())
+    assert all(examination.limit <= 120 and examination.hangs for examination in doctor.EXAMINATIONS.values())
 
 
 def test_the_form_of_the_json(examinations, capsys):
@@ -179,15 +179,6 @@ def test_show_prints_outside_of_jupyter(examinations, capsys):
     examinations(PyTorch=(True, "new", ""))
     doctor.show()
     assert "PyTorch" in capsys.readouterr().out
-
-
-def test_a_terminal_without_check_marks_shows_the_report(monkeypatch, examinations):
-    examinations(PyTorch=(True, "new", ""))
-    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr(sys, "stdout", terminal)
-    assert doctor.main() == 0
-    terminal.flush()
-    assert terminal.buffer.getvalue().startswith(b"? PyTorch  new")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -287,11 +278,11 @@ def test_one_environment(monkeypatch):
 def test_packages_of_another_installation_are_noticed(monkeypatch, tmp_path):
     (tmp_path / "numpy").mkdir()
     (tmp_path / "numpy" / "__init__.py").touch()
-    find = software.importlib.util.find_spec
+    find = importing.importlib.util.find_spec
     stray = types.SimpleNamespace(origin=str(tmp_path / "numpy" / "__init__.py"))
-    monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: stray if name == "numpy" else find(name))
-    monkeypatch.setattr(software.site, "ENABLE_USER_SITE", True)
-    monkeypatch.setattr(software.site, "getusersitepackages", lambda: str(tmp_path))
+    monkeypatch.setattr(importing.importlib.util, "find_spec", lambda name: stray if name == "numpy" else find(name))
+    monkeypatch.setattr(importing.site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(importing.site, "getusersitepackages", lambda: str(tmp_path))
     ok, found, fix = software.packages()
     assert ok is None and found.startswith("numpy from") and "PYTHONNOUSERSITE" in fix
 
@@ -763,16 +754,16 @@ def test_nobody_may_listen(monkeypatch):
     assert ok is False and "Permission denied" in found and fix
 
 
-def test_gloo_leaves_the_environment_as_it_was(monkeypatch):
+@pytest.mark.parametrize(
+    ("interface", "fine", "word"), [(None, True, ""), ("eth47", None, "your own scripts need one")]
+)
+def test_gloo_leaves_the_environment_as_it_was(monkeypatch, interface, fine, word):
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    assert processes.gloo()[0] is True
-    assert "GLOO_SOCKET_IFNAME" not in os.environ
-
-
-def test_gloo_on_an_interface_that_is_not_there(monkeypatch):
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth47")
+    if interface:
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
     ok, found, fix = processes.gloo()
-    assert ok is False and "eth47" in found and "Unset it" in fix
+    assert ok is fine and (interface or "") in found and word in fix.lower()
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
 
 
 def test_ranks_that_do_not_find_each_other(monkeypatch):
@@ -851,7 +842,7 @@ def test_in_a_notebook_the_kernel_is_the_one_that_asks(monkeypatch):
 def test_paths_do_not_tell_who_you_are(root, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     assert shown(root) == "$TORCHCOURSE_DATA"
-    assert shown(Path("/home/ada/.cache/torchcourse")) == str(Path("~/.cache/torchcourse"))
+    assert without_user(shown(Path("/home/ada/.cache/torchcourse"))) == str(Path("~/.cache/torchcourse"))
     assert shown(Path("/scratch/course")) == str(Path("/scratch/course"))
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import connection
 
 import nbclient
 import nbformat
@@ -17,7 +18,7 @@ import torch
 import torch.distributed as dist
 from conftest import wait_until
 
-from torchcourse.checks import engine, ranks
+from torchcourse.checks import engine, rank_server, ranks
 from torchcourse.distributed import places
 from torchcourse.errors import CourseError
 
@@ -296,3 +297,12 @@ def test_ranks_see_no_gpu(monkeypatch):
     outcome = ranks.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"], world_size=1)
     ranks._stop()
     assert outcome.values == [""]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks this process")
+def test_ranks_that_do_not_meet_are_no_fault_of_the_answer(monkeypatch):
+    monkeypatch.setattr(rank_server, "loopback", lambda: "no_such_network")
+    _, theirs = connection.Pipe()
+    monkeypatch.setattr(ranks, "_ask", lambda request, _: rank_server._supervise(theirs, os.getppid(), *request))
+    with pytest.raises(engine.NotHere, match=r"could not meet .*no_such_network.* no fault of your answer"):
+        ranks.run(abs, 1)

@@ -18,7 +18,7 @@ from environments import ALSO_NEEDED, LEAST, new_environment, pretend_colab
 
 import torchcourse
 from tools import build, course, release
-from torchcourse import device, place
+from torchcourse import device, importing, place
 
 CHAPTER = course.chapters()[0]
 REFUSED = "git+https://127.0.0.1:9/nothing.git"  # no program listens there: the same as having no network
@@ -48,8 +48,9 @@ def python(tmp_path_factory):
 
 
 def test_without_network_it_says_what_is_missing_and_stops(python, tmp_path):
-    shown = run_cell(python, tmp_path, TORCHCOURSE_SOURCE=REFUSED)
+    shown = run_cell(python, tmp_path, TORCHCOURSE_SOURCE=REFUSED, PIP_USER="1")
     assert f"Missing here: {REFUSED}" in shown and "offline" in shown and "pip install" in shown
+    assert "--user" not in shown, "a virtual environment has no place for that"
     assert "Traceback" not in shown and "PyTorch 2" not in shown
     assert shown.strip().count("\n") == 0, "one sentence, not the protocol of pip"
 
@@ -149,11 +150,18 @@ def test_without_torch_it_says_so(tmp_path):
     assert "PyTorch is missing" in shown and "pip install torch torchvision" in shown and "Traceback" not in shown
 
 
+def test_without_pip_it_says_how_uv_installs(tmp_path):
+    uvs = new_environment(tmp_path, ("torch", "ipykernel"))
+    shown = run_cell(uvs, tmp_path, TORCHCOURSE_SOURCE="torchcourse.whl")
+    assert f"has no pip. In a terminal, run `uv pip install --python {uvs} --no-deps torchcourse.whl`" in shown, shown
+    assert shown.strip().count("\n") == 0
+
+
 def test_too_old_torch_is_refused_in_one_sentence(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cu121")
     with pytest.raises(torchcourse.CourseError) as caught:
         torchcourse.setup("00_getting_started")
-    assert "needs PyTorch 2.11 or newer and found 2.5.1+cu121" in str(caught.value)
+    assert "PyTorch 2.5.1+cu121 is too old: this course needs 2.11 or newer" in str(caught.value)
     assert caught.value._render_traceback_() == [f"CourseError: {caught.value}"]
 
 
@@ -165,7 +173,7 @@ def test_new_enough_torch_is_accepted(monkeypatch, capsys, version):
 
 
 def test_the_oldest_torch_is_the_one_in_pyproject():
-    oldest = ".".join(map(str, torchcourse.OLDEST_TORCH))
+    oldest = ".".join(map(str, importing.OLDEST_TORCH))
     assert f'"torch>={oldest}"' in (course.ROOT / "pyproject.toml").read_text()
 
 

@@ -562,6 +562,15 @@ def test_what_is_said_of_ranks_that_failed(tmp_path, failures, sentence):
     assert str(caught.value) == sentence
 
 
+def test_a_rank_that_ends_before_the_cell_begins(tmp_path):
+    run = object.__new__(magic._Run)
+    run.options, run.size, run.attempt, run.scratch = magic._options("-n 2"), 2, 0, tmp_path
+    log = "ModuleNotFoundError: No module named 'warm'\n rank : 0 (local_rank: 0)\n exitcode : 1 (pid: 7)\n"
+    (tmp_path / "torchrun.log").write_text(log)
+    with pytest.raises(CourseError, match="Rank 0 ended before your cell began"):
+        run._explain()
+
+
 def test_places_of_installation_are_left_out():
     text = '  File "/home/me/.venv/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1773, in _call_impl'
     assert shorten(text) == '  File ".../torch/nn/modules/module.py", line 1773, in _call_impl'

@@ -15,9 +15,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from torchcourse import OLDEST_TORCH
 from torchcourse.checkpoint import AGAIN
 from torchcourse.errors import CourseError
+from torchcourse.importing import OLDEST_TORCH
 
 
 def sites() -> dict[str, str]:

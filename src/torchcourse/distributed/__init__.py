@@ -181,10 +181,8 @@ def _from_slurm(env: Any) -> _World | None:
     size = _number(env, size_name)
     hosts = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST")
     host = env.get("MASTER_ADDR") or (_first_host(hosts) if hosts else None)
-    if host is None:
-        if size > 1:
-            raise CourseError("Slurm names no hosts (SLURM_JOB_NODELIST): set MASTER_ADDR to the host of rank 0.")
-        host = "localhost"
+    if host is None and size > 1:
+        raise CourseError("Slurm names no hosts (SLURM_JOB_NODELIST): set MASTER_ADDR to the host of rank 0.")
     # Two jobs on one node must not meet on one port, and all tasks of a job must find the same one.
     job = f"{env.get('SLURM_JOB_ID')}.{env.get('SLURM_STEP_ID')}"
     port = _number(env, "MASTER_PORT") if env.get("MASTER_PORT") else 20_000 + zlib.crc32(job.encode()) % 20_000
@@ -193,7 +191,7 @@ def _from_slurm(env: Any) -> _World | None:
         size=size,
         local_rank=_number(env, "SLURM_LOCALID"),
         local_size=_tasks_here(env, size),
-        address=(host, port),
+        address=(host, port) if size > 1 else None,  # two notebooks of one task each must not claim the same port
         names=("SLURM_PROCID", size_name, "SLURM_LOCALID"),
     )
 
@@ -208,7 +206,7 @@ def _tasks_here(env: Any, size: int) -> int:
 
 
 def _checked(
-    rank: int, size: int, local_rank: int, local_size: int, address: tuple[str, int], names: tuple[str, str, str]
+    rank: int, size: int, local_rank: int, local_size: int, address: tuple[str, int] | None, names: tuple[str, str, str]
 ) -> _World:
     if size < 1:
         raise CourseError(f"{names[1]} is {size}: there must be at least one process. {HOW}")
