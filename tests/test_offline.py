@@ -30,8 +30,9 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess:
 
 GROUPS = """
 import os
-from torchcourse import distributed, doctor
+from torchcourse import distributed
 from torchcourse.checks import ranks
+from torchcourse.doctor import processes
 with distributed.setup("gloo", alone=True) as me:
     print(me.world_size, "GLOO_SOCKET_IFNAME" in os.environ)
 
@@ -43,7 +44,7 @@ def another_group():
 
 outcome = ranks.run(another_group)
 print(outcome.values, [rank.errors for rank in outcome])
-print(doctor.processes.gloo()[0])
+print(processes.gloo()[0])
 """
 
 

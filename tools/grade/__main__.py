@@ -114,7 +114,10 @@ def real_data(chapters: list[Chapter]) -> Path | None:
     Raises SystemExit if one is missing or damaged. The labs then work on synthetic data, which is right for a student
     who has no network, but a class must not be graded on it without knowing.
     """
-    folder = root_folder()
+    try:
+        folder = root_folder()
+    except CourseError as nowhere:
+        raise SystemExit(f"Nothing is graded: {nowhere}") from None
     loaded = {name: each.name for each in chapters for name in SPECS if _loads(each.name, name)}
     for name, lab in sorted(loaded.items()):
         try:
