@@ -270,27 +270,23 @@ def test_torchvision_missing(monkeypatch):
     assert ok is False and "pip install torchvision" in fix
 
 
-def test_one_environment(monkeypatch):
+@pytest.mark.parametrize(
+    ("pythonpath", "user_site", "ok", "found"),
+    [(False, False, True, "one place"), (True, False, None, "PYTHONPATH is set"), (False, True, None, "numpy from")],
+)
+def test_where_packages_come_from(monkeypatch, tmp_path, pythonpath, user_site, ok, found):
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    assert software.packages()[0] is True
-
-
-def test_packages_of_another_installation_are_noticed(monkeypatch, tmp_path):
-    (tmp_path / "numpy").mkdir()
-    (tmp_path / "numpy" / "__init__.py").touch()
-    find = importing.importlib.util.find_spec
-    stray = types.SimpleNamespace(origin=str(tmp_path / "numpy" / "__init__.py"))
-    monkeypatch.setattr(importing.importlib.util, "find_spec", lambda name: stray if name == "numpy" else find(name))
-    monkeypatch.setattr(importing.site, "ENABLE_USER_SITE", True)
-    monkeypatch.setattr(importing.site, "getusersitepackages", lambda: str(tmp_path))
-    ok, found, fix = software.packages()
-    assert ok is None and found.startswith("numpy from") and "PYTHONNOUSERSITE" in fix
-
-
-def test_pythonpath_is_noted(monkeypatch, tmp_path):
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    ok, found, _ = software.packages()
-    assert ok is None and "PYTHONPATH" in found
+    if pythonpath:
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    if user_site:
+        (tmp_path / "numpy").mkdir()
+        (tmp_path / "numpy" / "__init__.py").touch()
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(importing.site, "ENABLE_USER_SITE", True)
+        monkeypatch.setattr(importing.site, "getusersitepackages", lambda: str(tmp_path))
+        monkeypatch.delitem(sys.modules, "numpy")  # found again, not imported
+    answer = software.packages()
+    assert answer[0] is ok and found in answer[1] and (ok or "PYTHONPATH" in answer[2])
 
 
 @pytest.mark.parametrize(
@@ -330,14 +326,24 @@ def test_another_encoding_is_noted(monkeypatch):
 # Device and threads
 
 
-def test_cpu_build_without_gpu_is_fine(no_gpu):
-    ok, found, _ = machine.accelerator()
-    assert ok is True and "no accelerator" in found
-
-
-def test_cuda_build_without_gpu_is_fine_and_said_plainly(cuda_build):
-    ok, found, _ = machine.accelerator()
-    assert ok is True and "could use cuda" in found
+@pytest.mark.parametrize(
+    ("built_for", "gpu", "visible", "ok", "found", "fix"),
+    [
+        (None, False, None, True, "no accelerator", ""),
+        ("13.0", False, None, True, "could use cuda", ""),  # the standard build on a machine without a GPU
+        ("13.0", True, "", None, "CUDA_VISIBLE_DEVICES hides", "Unset"),
+        (None, True, None, None, "built for the CPU only", "pip install"),
+    ],
+)
+def test_no_accelerator_works(no_gpu, monkeypatch, built_for, gpu, visible, ok, found, fix):
+    monkeypatch.setattr(torch.version, "cuda", built_for)
+    if built_for:
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *a, **k: torch.device("cuda"))
+    monkeypatch.setattr(machine, "nvidia_gpus", lambda: gpu)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    answer = machine.accelerator()
+    assert answer[0] is ok and found in answer[1] and fix in answer[2]
 
 
 def test_gpu_with_an_old_driver(cuda_build, monkeypatch):
@@ -351,19 +357,6 @@ def test_gpu_with_an_old_driver(cuda_build, monkeypatch):
         warnings.simplefilter("error")  # the warning becomes part of the finding and does not appear twice
         ok, found, fix = machine.accelerator()
     assert ok is False and "too old" in found and "driver" in fix
-
-
-def test_gpus_hidden_on_purpose(cuda_build, monkeypatch):
-    monkeypatch.setattr(machine, "nvidia_gpus", lambda: True)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    ok, found, _ = machine.accelerator()
-    assert ok is None and "CUDA_VISIBLE_DEVICES" in found
-
-
-def test_gpu_but_cpu_build(no_gpu, monkeypatch):
-    monkeypatch.setattr(machine, "nvidia_gpus", lambda: True)
-    ok, found, fix = machine.accelerator()
-    assert ok is None and "CPU only" in found and "pip install" in fix
 
 
 @pytest.fixture
@@ -779,44 +772,29 @@ def test_ranks_that_do_not_find_each_other(monkeypatch):
 # Notebook kernel
 
 
-@pytest.fixture
-def kernelspec(monkeypatch):
-    """Sets the program that Jupyter's kernel python3 starts."""
-    manager = pytest.importorskip("jupyter_client.kernelspec").KernelSpecManager
-
-    def starts(program):
-        monkeypatch.setattr(manager, "get_kernel_spec", lambda self, name: types.SimpleNamespace(argv=[program]))
-
-    return starts
+BESIDE = os.path.join(os.path.dirname(sys.executable), "jupyter")
 
 
-def test_kernel_is_this_environment(kernelspec):
-    kernelspec(sys.executable)
-    assert software.kernel()[0] is True
-
-
-def test_kernel_is_another_environment(kernelspec, tmp_path):
-    other = tmp_path / "bin" / "python"
-    other.parent.mkdir()
+@pytest.mark.parametrize(
+    ("program", "jupyter", "ok", "fix"),
+    [
+        (sys.executable, None, True, ""),
+        ("other", None, False, "ipykernel install"),
+        ("python", BESIDE, True, ""),
+        ("python", None, None, "python -m jupyterlab"),
+        ("python", "/somewhere/else/bin/jupyter", None, "python -m jupyterlab"),
+    ],
+)
+def test_kernel(monkeypatch, tmp_path, program, jupyter, ok, fix):
+    """program: what Jupyter's kernel starts; jupyter: where the command is."""
+    other = tmp_path / "python"
     other.symlink_to(sys.executable)  # another environment with the very same Python behind it
-    kernelspec(str(other))
-    ok, found, fix = software.kernel()
-    assert ok is False and str(tmp_path) in found and "ipykernel install" in fix
-
-
-def test_jupyter_of_this_environment(kernelspec, monkeypatch):
-    kernelspec("python")
-    beside = os.path.join(os.path.dirname(sys.executable), "jupyter")
-    monkeypatch.setattr(software.shutil, "which", lambda name: beside)
-    assert software.kernel()[0] is True
-
-
-@pytest.mark.parametrize("jupyter", [None, "/somewhere/else/bin/jupyter"])
-def test_jupyter_of_another_environment_or_none(kernelspec, monkeypatch, jupyter):
-    kernelspec("python")
+    argv = [str(other) if program == "other" else program]
+    manager = pytest.importorskip("jupyter_client.kernelspec").KernelSpecManager
+    monkeypatch.setattr(manager, "get_kernel_spec", lambda self, name: types.SimpleNamespace(argv=argv))
     monkeypatch.setattr(software.shutil, "which", lambda name: jupyter)
-    ok, _, fix = software.kernel()
-    assert ok is None and "python -m jupyterlab" in fix
+    answer = software.kernel()
+    assert answer[0] is ok and fix in answer[2]
 
 
 def test_no_kernel_at_all(monkeypatch):
