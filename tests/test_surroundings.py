@@ -49,7 +49,7 @@ NUMPY_OF_ANOTHER_PYTHON = 'raise ImportError("IMPORTANT: ADVICE\\n\\nImporting t
         ("numpy.py", "def mean(): ...", "module 'numpy' has no attribute", "Rename it, then restart"),
         ("other/torch/__init__.py", "__version__ = '1.13'", "1.13 is too old: this course needs", "torch from"),
         ("other/numpy/__init__.py", NUMPY_OF_ANOTHER_PYTHON, "(ImportError: Importing the numpy C-", "numpy from"),
-        ("other/psutil/__init__.py", "1 / 0", "psutil cannot be imported", "psutil from"),
+        ("other/psutil/__init__.py", "1 / 0", "psutil cannot be imported", "unset PYTHONPATH"),
     ],
 )
 def test_what_hides_a_library_is_named_by_the_first_cell_and_by_the_doctor(tmp_path, file, text, cell, report):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 OLDEST_TORCH = (2, 11)
 NEEDED = ("torch", "numpy", "matplotlib", "psutil")  # by every notebook
-LIBRARIES = (*NEEDED, "torchvision", "safetensors")
+LIBRARIES = ("torch", "torchvision", "numpy", "matplotlib")  # the set-up cell itself may add others for the user alone
 # A file of one of these names beside a notebook is imported in place of the real thing.
-TAKEN = {*LIBRARIES, "torchcourse", "IPython", *sys.stdlib_module_names} - {"test", "this"}
+TAKEN = {*LIBRARIES, "psutil", "safetensors", "torchcourse", "IPython", *sys.stdlib_module_names} - {"test", "this"}
 
 
 def load(*names: str) -> None:
@@ -45,10 +45,8 @@ def problem() -> tuple[str, str] | None:
             version = importlib.import_module(name).__version__  # a student's file of that name has none
         except Exception as error:  # another installation's, or a file of the student's: it may raise anything
             reason = (str(error).strip() or "no reason given").splitlines()[-1]  # NumPy begins with advice
-            found, install = (
-                f"{name} cannot be imported ({type(error).__name__}: {reason})",
-                f"--force-reinstall {name}",
-            )
+            found = f"{name} cannot be imported ({type(error).__name__}: {reason})"
+            install = f"--force-reinstall {name}"
         else:
             # "2.11.0+cpu" and "2.11.0a0+git" both begin with the two numbers that count.
             if name != "torch" or tuple(int(part) for part in version.split(".")[:2]) >= OLDEST_TORCH:
@@ -58,7 +56,7 @@ def problem() -> tuple[str, str] | None:
             install = "--upgrade torch torchvision"
         if {"", os.getcwd()} & set(sys.path) and (files := hiding(Path.cwd())):
             advice = f"Rename {', '.join(files)} in this folder: Python takes such a file for the library of that name."
-        elif mixed():
+        elif mixed(name):
             advice = "Two installations are mixed: unset PYTHONPATH and set PYTHONNOUSERSITE=1."
         else:
             advice = f"Run `pip install {install}`."
@@ -79,11 +77,14 @@ def _hides(path: Path) -> bool:
     return module in TAKEN and importable and path.resolve() != Path(__file__).resolve().parent
 
 
-def mixed() -> dict[str, Path]:
-    """Libraries from PYTHONPATH or the user's own folder, where others come from the environment: name -> folder."""
+def mixed(*more: str) -> dict[str, Path]:
+    """Libraries from PYTHONPATH or the user's own folder, where others come from the environment: name -> folder.
+
+    more: names to look for besides LIBRARIES
+    """
     added = {Path(entry).absolute() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
     added |= {Path(site.getusersitepackages())} if site.ENABLE_USER_SITE else set()
-    specs = {name: importlib.util.find_spec(name) for name in LIBRARIES}
+    specs = {name: importlib.util.find_spec(name) for name in dict.fromkeys((*LIBRARIES, *more))}
     places = {name: Path(spec.origin).parent.parent for name, spec in specs.items() if spec and spec.origin}
     strays = {name: place for name, place in places.items() if place in added}
     return strays if len(set(places.values())) > 1 else {}

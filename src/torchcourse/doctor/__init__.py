@@ -8,7 +8,7 @@
 It takes two or three seconds, changes nothing, and names neither user nor machine. The JSON is one object: `format` (1;
 another number means another form), `torchcourse` (its version), `ready` (true or false), `seconds`, and `findings`, a
 list of objects in a fixed order with `name`, `ok` (true is fine, false needs a fix, null is worth knowing), `found`,
-`fix` ("" where there is nothing to do) and `seconds`.
+`fix` ("" where there is nothing to do) and `seconds`. Where PyTorch cannot be imported, "PyTorch" is the last of them.
 """
 
 from __future__ import annotations
