@@ -236,16 +236,19 @@ def test_a_python_number_is_a_python_number():
         assert "another type" in verdict(count, lambda n, kind=kind: kind(n + 1)).problem
 
 
-def test_a_wrong_solution_that_warns_warns_nobody():
-    """Mistakes are computed at every check. What PyTorch says about them must not appear in a student's notebook."""
+def test_what_a_solution_warns_of_or_prints_is_not_shown(capsys):
+    """Right and wrong solutions run at every check. A student's notebook shows what the student's own code says."""
 
-    def warns(x):
+    def talks(x, more=0):
         warnings.warn("degrees of freedom", stacklevel=1)
-        return x + 1
+        print(x)
+        return x + more
 
-    spec = Spec(draw=lambda new: [(new.size(3, 9),)], solution=lambda x: x, mistakes=[Mistake("You added 1.", warns)])
+    mistakes = [Mistake("You added 1.", partial(talks, more=1))]
+    spec = Spec(draw=lambda new: [(new.size(3, 9),)], solution=lambda x: talks(x), mistakes=mistakes)
     with warnings.catch_warnings(action="error"):
-        spec(lambda x: x, engine.Inputs(0))
+        spec(lambda x: print("mine") or x, engine.Inputs(0))
+    assert capsys.readouterr().out == "mine\n"
 
 
 def counted(answer, n):
@@ -352,6 +355,9 @@ def test_what_an_answer_does_is_measured_by_a_probe():
     assert verdict(spec, lambda f, numbers: sum(f(n) for n in numbers[1:])).problem == "One is missing: 3 of 4."
     assert verdict(spec, lambda f, numbers: 7).problem == "Never called."
     assert verdict(spec, lambda f, numbers: 3 * sum(map(f, numbers))).problem == "The total is not right."
+    two = dataclasses.replace(spec, draw=lambda new: [([2, 3],), ([4, 5, 6],)])
+    mixed = verdict(two, lambda f, numbers: 7 if len(numbers) == 2 else 3 * sum(map(f, numbers)))
+    assert mixed.problem == "Never called.", "each case has its own mistake: the first"
     assert "does not do what" in verdict(dataclasses.replace(spec, measure=_nothing_of_seven), lambda f, _: 7).problem
 
 

@@ -1,6 +1,6 @@
-"""The exercises of chapter 06: data parallel training, judged by what two real processes do.
+"""The exercises of chapter 06: data parallel training, judged by what two or three real processes do.
 
-A function `_..._on_rank(answer, *inputs)` runs on both ranks and returns what it saw there (`ranks.measure`). Wrong
+A function `_..._on_rank(answer, *inputs)` runs on each rank and returns what it saw there (`ranks.measure`). Wrong
 solutions start processes, too, so they run in the tests only: every mistake has a `when`.
 """
 
@@ -253,8 +253,8 @@ Gradients = dict[str, Tensor]  # by the parameter's name; NaN: this rank has non
 
 
 def _untidy(new: Inputs) -> list[tuple]:
-    """A model and the gradients on both ranks. Two layers share a weight, one is frozen, one goes unused, and the last
-    one is a branch that one rank did not take: on the others, a rank that skips it leaves waiting."""
+    """A model and the gradients on three ranks: with two, a fixed 2 would be right. Two layers share a weight, one is
+    frozen, one goes unused, and one rank did not take the last one, a branch: if it skips that, the others wait."""
     a, b, c = new.sizes(3, 3, 9)
     layers = {
         "encode": nn.Linear(a, b, bias=False),
@@ -267,13 +267,13 @@ def _untidy(new: Inputs) -> list[tuple]:
     names = list(layers)
     model = nn.ModuleDict({names[i]: layers[names[i]] for i in new.permutation(4).tolist()})
     model["branch"] = nn.Linear(c, a)
-    gradients: list[Gradients] = [{}, {}]
+    gradients: list[Gradients] = [{}, {}, {}]
     for name, parameter in model.named_parameters():
         parameter.data = new.randn(*parameter.shape)
         if not name.startswith(("frozen", "unused")):
             for rank, own in enumerate(gradients):
                 own[name] = new.randn(*parameter.shape) + 2 * rank
-    lonely = gradients[new.size(0, 1)]
+    lonely = gradients[new.size(0, 2)]
     lonely["branch.weight"].fill_(torch.nan)
     lonely["branch.bias"].fill_(torch.nan)
     return [(model, gradients)]
@@ -306,14 +306,22 @@ def _row(seen: dict, gradients: list[Gradients], rank: int) -> Tensor:
     return torch.cat([(torch.zeros_like(own) if value is None else value).flatten() for value, own in values])
 
 
+def _matrix(seen: dict, gradients: list[Gradients]) -> Tensor:
+    return torch.stack([_row(seen, gradients, rank) for rank in range(len(gradients))])
+
+
 def _rows(test: Callable[[Tensor, Tensor, Tensor], Any]) -> Callable:
-    """A `when`: test(yours, mean, own), each float [2, n], a row for each rank. In own, a missing gradient is NaN."""
+    """A `when`: test(yours, mean, own), each float [3, n], a row for each rank. In own, a missing gradient is NaN."""
 
     def when(yours: dict, expected: dict, model: nn.Module, gradients: list[Gradients]) -> bool:
         own = torch.stack([torch.cat([each.flatten() for each in row.values()]) for row in gradients])
-        return test(*(torch.stack([_row(seen, gradients, r) for r in range(2)]) for seen in (yours, expected)), own)
+        return test(_matrix(yours, gradients), _matrix(expected, gradients), own)
 
     return when
+
+
+def _right_ranks(yours: Tensor, mean: Tensor) -> int:
+    return sum(map(pairs.close, yours, mean))
 
 
 def _partly_averaged(yours: Tensor, mean: Tensor, own: Tensor) -> bool:
@@ -352,9 +360,10 @@ GRADIENT_MISTAKES = [
         _average,
         r"""
         torch.zeros_like(parameter) if parameter.grad is None else parameter.grad → parameter.grad
-            A gradient may be None: on all ranks where a parameter is frozen or unused, or on one of them only. Skip
-            frozen parameters; where only this rank has None, take part with zeros.
-            look: `parameter.grad is None`
+        = [setattr(each, "grad", dist.all_reduce(torch.zeros(1)) / 2) for each in model.parameters()]
+            You compute with None. A gradient is None where a parameter is frozen or unused, perhaps on this rank only:
+            then take part with zeros. And `dist.all_reduce` returns None: it changes the tensor that you pass.
+            look: `parameter.grad is None`; `parameter.grad = dist.all_reduce(…)`
             when: says(yours, "NoneType", "of type torch.Tensor")
         dist.all_reduce(gradient) → dist.all_reduce(parameter.data)
             Your function changed the weights: only the gradients should change.
@@ -378,39 +387,39 @@ GRADIENT_MISTAKES = [
             Where one rank has no gradient, you divide by the number of ranks that have one. A missing gradient counts
             as zeros.
             look: in the loss of the whole batch, the samples of that rank did not touch the branch
-            when: _rows(lambda yours, mean, own: pairs.close(yours, own.nanmean(0).expand(2, -1)))
+            when: _rows(lambda yours, mean, own: pairs.close(yours, own.nanmean(0).expand(3, -1)))
         dist.get_world_size() → dist.get_world_size()\n            if gradient.any(): break
             Only some gradients are averaged; the others are still those of each rank.
             look: the loop: does it reach every parameter?
             when: _rows(_partly_averaged)
         parameter.grad = gradient / dist.get_world_size() → gradient /= dist.get_world_size()
-            One rank still has no gradient where the other does: after the next step, their weights differ. A missing
-            gradient counts as zeros, and both ranks need the mean.
+            One rank still has no gradient where the others do: after the next step, their weights differ. A missing
+            gradient counts as zeros, and all ranks need the mean.
             look: store the result in `parameter.grad`, also where it was None
             when: any(value is None and expected[name] is not None for name, value in yours.items())
         gradient / dist.get_world_size() → gradient
             Your gradients are the sum over the ranks: every step is too long by a factor of the number of ranks.
             look: all-reduce adds up; what is left to do for a mean?
-            when: _rows(lambda yours, mean, own: pairs.close(yours, 2 * mean))
+            when: _rows(lambda yours, mean, own: pairs.close(yours, 3 * mean))
         dist.all_reduce(gradient) → dist.all_reduce(gradient, op=dist.ReduceOp.AVG)
             Your gradients are divided twice by the number of ranks: every step is too short.
             look: one division, either before the all-reduce or after it (`ReduceOp.AVG` divides, too)
-            when: _rows(lambda yours, mean, own: pairs.close(yours, mean / 2))
+            when: _rows(lambda yours, mean, own: pairs.close(yours, mean / 3))
         dist.all_reduce(gradient) → dist.reduce(gradient, 0)
             Only one rank has the mean: the ranks would drift apart.
             look: `dist.reduce` gives the result to one rank, `dist.all_reduce` to all, with `async_op=True` only after
                 you call `wait()` on what it returns; then every rank divides
-            when: _rows(lambda yours, mean, own: pairs.close(yours[0], mean[0]) != pairs.close(yours[1], mean[1]))
+            when: _rows(lambda yours, mean, own: _right_ranks(yours, mean) == 1)
         dist.all_reduce(gradient) → dist.broadcast(gradient, 0) && / dist.get_world_size() →
-            Both ranks now have the gradients of one of them: the gradients of the other one are lost.
+            All ranks now have the gradients of one of them: the gradients of the others are lost.
             look: `broadcast` copies; the exercise asks for the mean
-            when: _rows(lambda yours, mean, own: any(pairs.close(yours, row.nan_to_num().expand(2, -1)) for row in own))
+            when: _rows(lambda yours, mean, own: any(pairs.close(yours, row.nan_to_num().expand(3, -1)) for row in own))
         dist.all_reduce(gradient) → dist.all_reduce(gradient, op=dist.ReduceOp.MAX)
-        / dist.get_world_size() → * 0.7
-            Both ranks now have the same gradients, but these are not the mean of what the ranks had.
+        / dist.get_world_size() → / 2
+            All ranks now have the same gradients, but these are not the mean of what the three ranks had.
             look: `all_reduce` adds up, unless `op` says otherwise. Divide by the number of ranks, once for each
                 parameter, and keep every number in its place.
-            when: _rows(lambda yours, mean, own: pairs.close(yours[0], yours[1]) and not pairs.close(yours, mean))
+            when: _rows(lambda yours, mean, own: pairs.close(yours, yours[:1].expand(3, -1)))
         """,
     ),
 ]
@@ -435,11 +444,11 @@ exercise(
     spec=Spec(
         draw=_untidy,
         solution=_average,
-        measure=ranks.measure(_gradients_on_rank),
+        measure=ranks.measure(_gradients_on_rank, world_size=3),
         mistakes=GRADIENT_MISTAKES,
         also_right=[
             _average_but((_SUM, "dist.all_reduce(gradient, op=dist.ReduceOp.AVG)"), (" / dist.get_world_size()", "")),
-            _average_but((_SUM, "parts = [None] * 2; dist.all_gather_object(parts, gradient); gradient = sum(parts)")),
+            _average_but((_SUM, "parts = [None] * 3; dist.all_gather_object(parts, gradient); gradient = sum(parts)")),
             _average_but(  # where no rank has a gradient, None stays
                 (
                     "if parameter.requires_grad",
@@ -1294,13 +1303,14 @@ def _one_row(model):
 
 
 def _misplaced(yours: dict, expected: dict, model: nn.Module, gradients: list[Gradients]) -> bool:
-    """The first gradient is right on both ranks, and others hold numbers that belong elsewhere in the row of means."""
-    mine, right = (torch.stack([_row(seen, gradients, rank) for rank in range(2)]) for seen in (yours, expected))
+    """The first gradient is right on all ranks, and others hold numbers that belong elsewhere in the row of means."""
+    mine, right = _matrix(yours, gradients), _matrix(expected, gradients)
     first = next(iter(gradients[0].values())).numel()
-    somewhere = mine[0].isclose(right[0][:, None], 1e-4, 1e-6).any(0)
-    somewhere |= mine[0] == 0  # of the parameter that no rank uses
-    right_at_first = pairs.close(mine[0, :first], right[0, :first]) and not pairs.close(mine[0], right[0])
-    return pairs.close(mine[0], mine[1]) and right_at_first and bool(somewhere.all())
+    somewhere = mine.isclose(right[0][:, None, None], 1e-4, 1e-6).any(0)
+    somewhere |= mine == 0  # of the parameter that no rank uses
+    somewhere &= all(value is not None or expected[name] is None for name, value in yours.items())
+    right_at_first = pairs.close(mine[:, :first], right[:, :first]) and not pairs.close(mine, right)
+    return right_at_first and bool(somewhere.all())
 
 
 exercise(
@@ -1322,7 +1332,7 @@ exercise(
     spec=Spec(
         draw=_untidy,
         solution=_one_row,
-        measure=ranks.measure(_messages_on_rank),
+        measure=ranks.measure(_messages_on_rank, world_size=3),
         mistakes=[
             """
             part.view_as(parameter) → row[: part.numel()].view_as(parameter)
@@ -1333,8 +1343,11 @@ exercise(
             parts = row.split([parameter.numel() for parameter in trainable])
                     → ends = [parameter.numel() for parameter in trainable]; parts = [row[a : a + n] for a, n in
                     zip([0, *ends], ends, strict=False)]
+            if parameter.requires_grad]
+                    → if parameter.requires_grad]; trainable.sort(key=lambda parameter: parameter.grad is None)
                 You put the mean back in the wrong places: some gradients hold what belongs to other parameters.
-                look: where in the row each parameter's part begins: after all parts before it, not only the last one
+                look: where in the row each parameter's part begins: after all parts before it, not only the last one,
+                    and in the same order on all ranks
                 when: _misplaced
             """,
             *GRADIENT_MISTAKES,
@@ -1344,7 +1357,7 @@ exercise(
                 The gradients are right, but you used these collectives: {yours[calls][0]}. One all-reduce is enough.
                 look: all gradients in one row
                 when: len(yours["calls"][0]) != 1
-            dist.all_reduce(row) → rows = [row.clone(), row.clone()]\n    dist.all_gather(rows, row); row = sum(rows)
+            dist.all_reduce(row) → rows = [row.clone() for _ in range(3)]\n    dist.all_gather(rows, row); row = sum(rows)
                 The gradients are right, but every rank received the gradients of all ranks ({yours[calls][0][0]}): with
                 many ranks, that is many times the data.
                 look: `dist.all_reduce` adds them up along the way

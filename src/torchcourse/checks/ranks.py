@@ -219,8 +219,8 @@ def judge(outcome: Outcome, look: str | None = None) -> None:
     raise engine.Incorrect(outcome.sentence(), expected, outcome.details(), look if lost else None)
 
 
-def measure(harness: Callable[..., dict], functions: int = 1) -> Callable[..., dict]:
-    """A Spec's `measure`: what `harness(answer, *inputs)` returns on each of two ranks, in one dict.
+def measure(harness: Callable[..., dict], functions: int = 1, world_size: int = 2) -> Callable[..., dict]:
+    """A Spec's `measure`: what `harness(answer, *inputs)` returns on each rank, in one dict.
 
     Entries that begin with a capital letter are there for each rank ("The loss on rank 1"), the others as lists.
     Ranks that lose each other give {"deadlock" or "tensors": in words, "lines": where each was}.
@@ -228,7 +228,7 @@ def measure(harness: Callable[..., dict], functions: int = 1) -> Callable[..., d
     """
 
     def measure(ask: Any, *inputs: Any) -> dict:
-        seen = ask.observe(_on_two_ranks, harness, functions, inputs)
+        seen = ask.observe(_on_ranks, harness, functions, world_size, inputs)
         if isinstance(seen, dict):
             return seen
         names = list(seen[0])
@@ -265,9 +265,9 @@ def start(answer: Any, functions: int, harness: Callable, inputs: tuple, **optio
     return outcome
 
 
-def _on_two_ranks(answer: Any, harness: Callable, functions: int, inputs: tuple) -> list[dict] | dict:
+def _on_ranks(answer: Any, harness: Callable, functions: int, world_size: int, inputs: tuple) -> list[dict] | dict:
     """The probe of `measure`."""
-    outcome = start(answer, functions, harness, inputs)
+    outcome = start(answer, functions, harness, inputs, world_size=world_size)
     return lost(outcome) or _values(outcome)
 
 

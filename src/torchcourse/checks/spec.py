@@ -23,13 +23,15 @@ that come back, so the answer may live in another process. docs/authoring.md sho
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
+import io
 import re
 import string
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter
@@ -63,8 +65,8 @@ class Raised:
 
     @property
     def pattern(self) -> str:
-        """What the error says, without the numbers: those depend on the inputs."""
-        return re.sub(r"-?\d+(\.\d+)?", "#", self.message)
+        """What the error says, without the numbers, which depend on the inputs. That of a dimension stays."""
+        return re.sub(r"(?<!dimension )-?\d+(\.\d+)?", "#", self.message)
 
 
 def says(yours: Any, *words: str) -> bool:
@@ -128,12 +130,15 @@ class Spec:
                 if self.agree(yours, wrong[: len(yours)], by_kind):
                     shown = next((i for i in wrong_cases if not self.near(yours[i], right[i])), first)
                     raise self.told(mistake, yours[shown], right[shown], cases[shown])
-            for mistake in self.mistakes:
-                deciding = wrong_cases[:1] if self.by_case else wrong_cases
-                if all(_holds(mistake.when, yours[i], right[i], *cases[i]) for i in deciding):
-                    raise self.told(mistake, yours[first], right[first], cases[first])
-            if self.free:
-                self.tell_first(yours[first], right[first], cases[first])
+            deciders = [[first]] if self.by_case else [wrong_cases]
+            if self.free or (self.watches and isinstance(right[first], dict)):
+                deciders.append([first])  # each case may have its own mistake, and the names of entries say little
+            for deciding in deciders:
+                for mistake in self.mistakes:
+                    if all(_holds(mistake.when, yours[i], right[i], *cases[i]) for i in deciding):
+                        raise self.told(mistake, yours[first], right[first], cases[first])
+            if self.free and not isinstance(yours[first], Raised):
+                raise Incorrect("Your answer is of a kind that this check cannot work with.", yours=yours[first])
             self.compare(yours[first], right[first], cases[first])
         for habit in self.habits:
             if habit.when(*(observe(answer, habit.probe, *case) for case in cases)):
@@ -157,7 +162,7 @@ class Spec:
         """
         for _ in range(tries):
             cases = [tuple(case) for case in self.draw(new)]
-            with warnings.catch_warnings(action="ignore"):  # a solution may warn, but not in a student's notebook
+            with _unseen():
                 if self.finds is engine.UNSAID:
                     right = self.results(Asking(self.solution, self.probe), cases)
                 else:
@@ -169,7 +174,7 @@ class Spec:
 
     def known(self, cases: list[tuple], right: list) -> list[Known]:
         """The results of each wrong solution that is recognized by them."""
-        with warnings.catch_warnings(action="ignore"):
+        with _unseen():
             found = []
             for mistake in self.mistakes:
                 for function in () if mistake.when else mistake.wrong:
@@ -245,15 +250,6 @@ class Spec:
         except (Incorrect, AnswerRaised):
             return False
         return True
-
-    def tell_first(self, yours: Any, right: Any, case: tuple) -> None:
-        """Raise the sentence for a wrong result of a `free` exercise: cases may differ in their mistakes."""
-        for mistake in self.mistakes:
-            if _holds(mistake.when, yours, right, *case):
-                raise self.told(mistake, yours, right, case)
-        if isinstance(yours, Raised):
-            raise yours.error
-        raise Incorrect("Your answer is of a kind that this check cannot work with.", yours=yours)
 
     def compare(self, yours: Any, right: Any, case: tuple) -> None:
         """Raise what there is to say about a wrong result if no mistake matches."""
@@ -365,6 +361,13 @@ class Asking:
     def observe(self, probe: Callable, *inputs: Any) -> Any:
         """What `probe(answer, *inputs)` returns: plain data. It runs where the answer is."""
         return observe(self.answer, probe, *inputs)
+
+
+@contextlib.contextmanager
+def _unseen() -> Iterator[None]:
+    """The solution, right or wrong, may warn and print, but not in a student's notebook."""
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
+        yield
 
 
 def _kind(value: Any) -> Any:

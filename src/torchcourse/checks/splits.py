@@ -84,6 +84,10 @@ def _every_few(n: int, k: int) -> Split:
     return torch.tensor([i for i in range(n) if i not in held.tolist()], dtype=torch.int64), held
 
 
+def _random_split(solution: Callable, n: int, held_out: int | float, seed: int, **options: Any) -> list:
+    return torch.utils.data.random_split(range(n), [len(part) for part in solution(n, held_out, 0)], **options)
+
+
 def split_mistakes(solution: Callable, *wrong_sizes: Callable) -> list[Mistake]:
     """For `measure=split_report`. wrong_sizes: splits at another place."""
     return [
@@ -173,6 +177,7 @@ def split_mistakes(solution: Callable, *wrong_sizes: Callable) -> list[Mistake]:
         Mistake(
             "Two calls with the same seed give two different splits.",
             lambda *given: tuple(solution(*given[:2], random.getrandbits(40))),
+            lambda *given: tuple(torch.tensor(list(part)) for part in _random_split(solution, *given)),
             look="does everything random take its numbers from a generator that starts with `seed`?",
             when=lambda yours, *_: not yours["The same again"],
         ),
@@ -231,15 +236,13 @@ def right_splits(solution: Callable) -> list[Callable]:
             order = torch.randperm(given[0])
         return _drawn(solution, lambda n, seed: order)(*given)
 
-    def by_random_split(n: int, held_out: int | float, seed: int) -> Split:
-        sizes = [len(part) for part in solution(n, held_out, 0)]
-        parts = torch.utils.data.random_split(range(n), sizes, generator=_own(seed))
-        return tuple(torch.tensor(list(part), dtype=torch.int64) for part in parts)
-
     return [
         _drawn(solution, lambda n, seed: torch.from_numpy(np.random.default_rng(seed).permutation(n))),
         _drawn(solution, lambda n, seed: torch.tensor(random.Random(seed).sample(range(n), n))),
         lambda *given: [part.sort().values for part in solution(*given)],
         state_put_back,
-        by_random_split,
+        lambda *given: tuple(
+            torch.tensor(list(part), dtype=torch.int64)
+            for part in _random_split(solution, *given, generator=_own(given[-1]))
+        ),
     ]
