@@ -109,6 +109,14 @@ def test_error_shows_the_students_own_line():
     assert "engine.py" not in result.text
 
 
+def test_a_missing_gpu_sends_nobody_to_a_driver():
+    def answer(x):
+        raise RuntimeError("Found no NVIDIA driver on your system. Please install a driver from …")
+
+    result = evaluate("double", answer)
+    assert "driver" not in result.message and "raise RuntimeError" in result.text and "`device`" in result.text
+
+
 def test_not_implemented_out_of_pytorch_is_the_answers_error():
     result = evaluate("double", lambda x: torch.rand(3, dtype=torch.long))
     assert result.outcome == "error" and "NotImplementedError" in result.text

@@ -188,6 +188,7 @@ HALF = Spec(
         Mistake("A list.", lambda x: (x / 2).tolist()),
         Mistake("No such method in {x}.", lambda x: x.halve()),
         Mistake("Shape {yours.shape} instead of {expected.shape}.", lambda x: (x / 2).flatten()),
+        Mistake("Three rows.", lambda x: x @ torch.ones(3)),
         Mistake("Cannot reshape.", lambda x: x.view(5), when=lambda yours, *_: says(yours, "is invalid for input")),
     ],
     habits=[
@@ -212,6 +213,9 @@ def test_type_dtype_shape_and_errors_identify_a_mistake():
     assert verdict(HALF, lambda y: y.halve()).problem == "No such method in a float32 tensor of shape (3, 4)."
     assert verdict(HALF, lambda x: x.reshape(-1) / 2).problem == "Shape (12,) instead of (3, 4)."
     assert verdict(HALF, lambda x: x.view(7, 7)).problem == "Cannot reshape."
+    assert verdict(HALF, lambda x: x @ torch.zeros(3)).problem == "Three rows."
+    with pytest.raises(engine.AnswerRaised):
+        verdict(HALF, lambda x: x @ torch.zeros(5))
     assert "is not a tensor" in verdict(HALF, lambda x: {"x": x}).problem
     assert "returned None" in verdict(HALF, lambda x: print(end="")).problem
     assert "changed its argument" in verdict(HALF, lambda x: x.div_(2)).problem

@@ -1225,7 +1225,7 @@ def sliding_mean(array: np.ndarray, width: int) -> np.ndarray:
 def _register(name: str) -> None:
     @torch.library.custom_op(name, mutates_args=())
     def moving_mean(x: torch.Tensor, width: int) -> torch.Tensor:
-        return torch.from_numpy(sliding_mean(x.numpy(), width))
+        return torch.from_numpy(sliding_mean(x.numpy(), width)).contiguous()
 
     @moving_mean.register_fake
     def _(x, width):
@@ -1313,7 +1313,9 @@ def _tried(answer: Callable, rows: list[tuple[Tensor, int]]) -> Found:
             return tuple(result.shape), result.dtype
 
         def opinion(x: Tensor, width: int) -> list[str]:
-            verdicts = torch.library.opcheck(operator, (x, width), raise_exception=False)
+            verdicts = attempt(lambda: torch.library.opcheck(operator, (x, width), raise_exception=False))
+            if isinstance(verdicts, str):
+                return [verdicts]
             return [f"{test}: {in_words(verdict)}" for test, verdict in verdicts.items() if verdict != "SUCCESS"]
 
         found: Found = {
@@ -1323,9 +1325,9 @@ def _tried(answer: Callable, rows: list[tuple[Tensor, int]]) -> Found:
         }
         schema = operator._schema
         found["signature"] = ", ".join(str(each.type) for each in schema.arguments)
-        x, width = rows[0]
-        plain, watched = (attempt(lambda x=x: opinion(x, width)) for x in (x.clone(), x.clone().requires_grad_()))
-        return found | {"opcheck": [*plain, *watched]}
+        (x, width), (transposed, other_width) = rows[0], rows[3]
+        each = (x.clone(), width), (x.clone().requires_grad_(), width), (transposed, other_width)
+        return found | {"opcheck": [verdict for inputs in each for verdict in opinion(*inputs)]}
 
 
 def _rounded(result: Any, right: Tensor) -> bool:
@@ -1422,7 +1424,7 @@ exercise(
                 Your operator takes ({yours[signature]}). It should take (Tensor x, int width).
                 look: the annotations of your function
                 when: yours["signature"] != "Tensor, int"
-            torch.from_numpy(sliding_mean(x.numpy(), width)) → sliding_mean(x.numpy(), width)
+            torch.from_numpy(sliding_mean(x.numpy(), width)).contiguous() → sliding_mean(x.numpy(), width)
                 Your operator returns a NumPy array; it should return a tensor.
                 look: `torch.from_numpy`
                 when: _says_any("Unable to cast")
@@ -1515,6 +1517,11 @@ exercise(
                 look: in `backward`, use PyTorch's functions or your own operator
                 when: all(torch.allclose(*p) for p in zip(yours["gradients"], expected["gradients"], strict=True)) and
                     any("numpy" in each for each in yours["opcheck"])
+            .contiguous() →
+                For a transposed x, the strides of your result are not those that your fake promises, so a compiled
+                model fails: NumPy may return another memory layout than `x.new_empty(...)` has.
+                look: `.contiguous()`
+                when: any("Stride mismatch" in each for each in yours["opcheck"])
             torch.from_numpy(sliding_mean(x.numpy(), width)) → torch.from_numpy(sliding_mean(x.numpy(), width)).float()
                 Your operator's result is {yours[results][0].dtype} for an x in {expected[results][0].dtype}. It has the
                 dtype of x.

@@ -443,6 +443,10 @@ exercise(
                 saved.
                 look: an `except` without `raise`
                 when: _has(FULL, "returns")
+            finally: → except BaseException:\n        path.unlink()\n        raise\n    finally:
+                On a full disk, the older file goes: after the error, there is none at `path`.
+                look: what you clean up: `temporary`, not `path`
+                when: _has(AFTER_FULL, "there is none")
             os.replace(temporary, path) → pass
                     && temporary.unlink(missing_ok=True) → os.replace(temporary, path) if temporary.exists() else None
                 On a full disk, half a file gets the name: after the error, {yours[{AFTER_FULL}]} is at `path`.
@@ -817,9 +821,11 @@ def _refused(error: Exception) -> str:
 def _second_session(answer: tuple, seed: int, file: bytes, then: dict, after: int) -> dict[str, Any]:
     """Another process: a fresh run, the file, the other steps."""
     run = Run(seed)
+    fresh = _parts(run)
     answer[1](run, torch.load(io.BytesIO(file)))
-    lost = _differing(then, _parts(run))
-    return {"lost": lost, "losses": _train(run, after), "end": _parts(run)}
+    now = _parts(run)
+    lost, touched = _differing(then, now), _differing(fresh, now)
+    return {"lost": lost, "touched": touched, "losses": _train(run, after), "end": _parts(run)}
 
 
 def _two_sessions(answer: Any, seed: int, before: int, after: int) -> dict[str, Any]:
@@ -844,6 +850,7 @@ def _bit_by_bit(ask: Callable, seed: int, before: int, after: int) -> dict[str, 
     apart = (seen["losses"] != seen["uninterrupted"]).nonzero().flatten()
     return {
         "The lost parts": seen["lost"],
+        "touched": seen["touched"],
         "The losses after going on": "equal" if torch.allclose(losses, seen["losses"], rtol=1e-6) else "different",
         "The weights in the end": "equal" if _close(seen["end"]["the weights"], weights(run.model)) else "different",
         "first": f"The losses are the same as without the interruption until step {before + int(apart[0])}, and not in "
@@ -900,6 +907,9 @@ def _go_on_in_a_loop(run, state):
     run.rng.bit_generator.state = eval(numpy)
     random.setstate((3, tuple(numbers), None))
     torch.set_rng_state(pytorch)
+
+
+STEPPED = ("the weights", "the momentum", "the step of the scheduler", "the averaged weights", "the batch")
 
 
 def _saving(*places: tuple[str, str]) -> tuple[Callable, Callable]:
@@ -974,8 +984,12 @@ exercise(
                 Nothing is back in `run`: `go_on` fills the very run that it gets, and what it returns is ignored.
                 {yours[first]}
                 look: `load_state_dict` of each part of `run`; no new `Run`
-                when: _lost("the weights", "the momentum", "the step of the scheduler", "the averaged weights", "the
-                    batch")
+                when: _lost(*STEPPED)(yours) and not {*STEPPED} & {*yours["touched"]}
+            (_everything, lambda run, state: _go_on(run, state) or run.step() and None)
+                Nothing in `run` is as it was saved: after `go_on` it is elsewhere, as if it had taken a step.
+                {yours[first]}
+                look: `go_on` only restores; the check calls `run.step()`
+                when: _lost(*STEPPED)
             run.model.load_state_dict(state["model"]) → pass
                 The model does not have the saved weights. {yours[first]}
                 look: `run.model.load_state_dict(…)`

@@ -185,9 +185,10 @@ exercise(
 def _batches(new: Inputs) -> list[tuple]:
     channels, (height, width) = new.pick((2, 3, 4)), new.sizes(2, 8, 12)
     images = new.ints(1, 256, (600, channels, height, width), torch.uint8)  # no black: black is what comes in
-    pixels = new.size(1, 2)
-    # The few images are for the count of steps; then one gray image, which is as high as wide.
-    return [(images[:150], pixels), (images, pixels), (new.ints(1, 256, (1, 1, 9, 9), torch.uint8), 3)]
+    # The few images are for the count of steps. With one pixel alone, offsets of all or nothing would be right, and
+    # with two, a fixed 2. Then one gray image, which is as high as wide.
+    gray = new.ints(1, 256, (1, 1, 9, 9), torch.uint8)
+    return [(images[:150], 2), (images, 2), (images[:300], 1), (gray, 3)]
 
 
 def _findings(ask: Callable, images: Tensor, pixels: int) -> dict[str, Any] | str:
@@ -415,6 +416,7 @@ exercise(
                 look: `torch.rand(B) < 0.5`, or `torch.randint(0, 2, (B,))`, which never draws the 2
                 when: "mirrored" in yours
             = _augment(images, pixels + 1)
+            = _augment(images, 2)
                 Some images move by {yours[too far]}, but with pixels={pixels} none may move farther than that.
                 when: "too far" in yours
             return result → return torch.where(coin.view(-1, 1, 1, 1), result, images)
@@ -422,14 +424,14 @@ exercise(
                 The images that are {yours[still]} never move: mirror and offsets depend on the same coin.
                 look: move every image, whatever the coin for the mirror says
                 when: "still" in yours
-            torch.randint(2 * pixels + 1, (2, count)) → torch.randint(2 * pixels, (2, count))
+            torch.randint(2 * pixels + 1, → torch.randint(2 * pixels, || torch.randint(1, 4,
             return result → return mirrored
                 None of {images.shape[0]} images moves {yours[end]} by {pixels}: yours move by {yours[range][0]} to
                 {yours[range][1]}, and every offset from −{pixels} to {pixels} is possible.
                 look: `torch.randint(low, high, …)` never draws `high` itself: there are 2 · pixels + 1 places
                 when: "end" in yours
             torch.randint(2 * pixels + 1, (2, count))
-                    → (torch.rand(2, count) * 2 * pixels).round().long() || torch.randint(2, (2, count)) * 2 * pixels
+                    → (torch.rand(2, count) * 2 * pixels).round().long() || torch.randint(3, (2, count)) * pixels
                 Not all offsets are equally likely: {yours[uneven]}.
                 look: `torch.randint` gives all numbers equal chances; rounded floats, a bell curve, or a clamp do not
                 when: "uneven" in yours

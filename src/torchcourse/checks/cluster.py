@@ -1320,6 +1320,16 @@ def _by_bytes(source, folder):
     return target
 
 
+def _in_a_folder_within(source, folder):
+    target = folder / source.name
+    if os.environ["SLURM_LOCALID"] == "0":
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            os.replace(shutil.copy(source, work), target)
+    while not target.exists():
+        time.sleep(0.02)
+    return target
+
+
 def _by_shell(source, folder):
     target = folder / source.name
     if os.environ["SLURM_LOCALID"] == "0":
@@ -1392,7 +1402,8 @@ def _on_task(answer: Callable, source: str, nodes: list[str], length: int) -> di
             seen["in place"] |= path == target and bool(writes)
         elif event == "os.rename" and os.path.abspath(os.fsdecode(args[1])) == target:
             folder = os.path.dirname(os.path.abspath(os.fsdecode(args[0])))
-            seen["from"] = "" if folder == nodes[node] else _in_words(folder, source, nodes[node])
+            below = f"{folder}{os.sep}".startswith(f"{nodes[node]}{os.sep}")  # on the same disk
+            seen["from"] = "" if below else _in_words(folder, source, nodes[node])
             take_time()
         elif event == "subprocess.Popen":
             words = str(args[1])
@@ -1563,7 +1574,12 @@ exercise(
                     second file
                 when: yours["What is left beside the copy"]
         """,
-        also_right=[_by_bytes, _by_shell, changed(_stage_once, ("time.sleep(0.02)", "time.sleep(1.5)"))],
+        also_right=[
+            _by_bytes,
+            _by_shell,
+            _in_a_folder_within,
+            changed(_stage_once, ("time.sleep(0.02)", "time.sleep(1.5)")),
+        ],
     ),
 )
 

@@ -271,6 +271,7 @@ exercise(
             = {name: value.detach().cpu().clone() for name, value in [*model.named_parameters(),
                     *model.named_buffers()]}
                 There is an entry that `state_dict()` does not have: {yours[extra]}.
+                look: what you add to it; `model.named_buffers()` also has buffers with `persistent=False`
                 when: yours["extra"]
             = {name: value.detach().cpu() for name, value in model.state_dict().items()}
                 When training goes on with a model {place}, your kept values change: they share its memory.
@@ -423,6 +424,10 @@ exercise(
                 look: for a tensor, `.to(device)` returns a copy and changes nothing: `images = images.to(device)`. Only
                     a model moves in place
                 when: says(yours, "mat1 is on cpu", "target is on cpu", "got target")
+            model.to(device) → pass
+                The model is still on the CPU where it meets what is on the device.
+                look: `model.to(device)` before the loop
+                when: says(yours, "other tensors on cpu")
             = _train(model, batches, "cpu", epochs)
             = [0.5] * epochs
                 The model stayed on the CPU, and so did the work.

@@ -1280,6 +1280,7 @@ exercise(
                 ("torch.save(state, temporary)", "torch.save(state, file := _named_beside(path)); file.close()"),
                 ("os.replace(temporary, path)", "os.replace(file.name, path)"),
             ),
+            _resume_but(("map_location=device", "map_location='cpu'")),
             _resume_but(("map_location=device, weights_only=True", "device"), ("return", "dist.barrier(); return")),
         ],
     ),
@@ -1357,7 +1358,8 @@ exercise(
                 The gradients are right, but you used these collectives: {yours[calls][0]}. One all-reduce is enough.
                 look: all gradients in one row
                 when: len(yours["calls"][0]) != 1
-            dist.all_reduce(row) → rows = [row.clone() for _ in range(3)]\n    dist.all_gather(rows, row); row = sum(rows)
+            dist.all_reduce(row) → rows = [row.clone() for _ in range(3)]\n    dist.all_gather(rows, row)
+                    && row /= dist → row = sum(rows) / dist
                 The gradients are right, but every rank received the gradients of all ranks ({yours[calls][0][0]}): with
                 many ranks, that is many times the data.
                 look: `dist.all_reduce` adds them up along the way

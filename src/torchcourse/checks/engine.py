@@ -24,6 +24,7 @@ import inspect
 import linecache
 import os
 import pkgutil
+import re
 import signal
 import sys
 import threading
@@ -710,5 +711,8 @@ def line_of(error: BaseException) -> str | None:
 
 def _error_result(name: str, error: BaseException) -> Result:
     said = str(error).splitlines()[0] if str(error) else ""
-    message = f"Your code raised {type(error).__name__}: {said}".rstrip(": ")
-    return Result(name, "error", message, yours=line_of(error), look=None)
+    message, look = f"Your code raised {type(error).__name__}: {said}".rstrip(": "), None
+    if re.search("no NVIDIA driver|not compiled with CUDA", said):  # it goes on with where to download a driver
+        message = "Your code asks for an NVIDIA GPU, and PyTorch finds none here."
+        look = '`.cuda()` or "cuda" in your code: use the `device` that you get, or that of your tensors'
+    return Result(name, "error", message, yours=line_of(error), look=look)

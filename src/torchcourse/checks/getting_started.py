@@ -365,8 +365,9 @@ exercise(
                 The channel axis is lost: an image has shape {expected.shape}.
                 look: `squeeze`, `[0]`, or a second number in `dim=`
             mean(dim=0) → mean() || mean(dim=(0, 2, 3))
-                That is a single number: you averaged over the pixels, too.
-                look: `dim=0`, the axis that counts the images, and no other
+            labels == digit → images == digit
+                That is a single number, not an image of shape {expected.shape}.
+                look: `images[labels == digit]`, all images of the digit, then `dim=0`, the axis that counts them
                 when: isinstance(yours, float | int) or yours.numel() == 1
             dim=0 → dim=1 || dim=(2, 3)
                 You averaged over the wrong axis, and {yours.shape} remains. An average image has the shape

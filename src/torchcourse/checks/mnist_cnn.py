@@ -184,6 +184,8 @@ exercise(
                     weight.shape[3]], expected[:, :, :-1, :-1], rtol=1e-3, atol=1e-4)
             = F.conv2d(images, weight.expand(-1, -1, *2 * [weight.shape[3]]), bias)
             = _convolve(images.mT, weight, bias).mT @ torch.ones(99, 99)
+            = images[:, :, : weight.shape[2], : weight.shape[3]] * weight
+            = (images.unfold(2, weight.shape[2], 1).unfold(3, weight.shape[3], 1) * weight).sum((1, 4, 5)) + bias
                 Your function fails for images of {images.shape[2]} × {images.shape[3]} pixels and kernels of
                 {weight.shape[2]} × {weight.shape[3]}: {yours.message}
                 look: H, W, h, and w may all differ, and so may the number of channels and of kernels
@@ -644,7 +646,8 @@ def _stop_and_go_on(answer: Any, batches: list[Batch], epoch: int, seed: int) ->
         torch.save(state, file)
         state = torch.load(io.BytesIO(file.getvalue()), map_location="cpu")
     except Exception as error:
-        return seen | {"not saved": type(error).__name__}
+        refused = re.search(r"GLOBAL (\S+)", str(error))
+        return seen | {"not saved": refused[1] if refused else type(error).__name__}
     call(checkpoint, *_fresh(seed + 2), epoch + 1, may_change=True)  # `state` has to be enough, whatever is saved later
     other, its_optimizer = _fresh(seed + 1)
     result = call(restore, other, its_optimizer, state, may_change=True, may_return_none=True)
@@ -720,9 +723,10 @@ exercise(
                 when: yours["altered"]
             model.state_dict() → model
             "epoch": epoch → "epoch": lambda: epoch
+            return states → return states | {"more": np.random.get_state()}
                 What you return cannot go through a file ({yours[not saved]}): `torch.load` takes tensors, numbers,
-                strings and containers, and refuses a whole model, optimizer or other object.
-                look: `model.state_dict()` instead of `model`
+                strings and containers, and refuses any other object, such as a whole model or a NumPy array.
+                look: `model.state_dict()` instead of `model`; `torch.get_rng_state()` is a tensor
                 when: "not saved" in yours
             model.load_state_dict → len || type(model)(*map(copy.deepcopy, model)).load_state_dict
             model.state_dict() → KEPT.update(model.state_dict()) && state["model"] → KEPT

@@ -1992,8 +1992,9 @@ WRONG_ENERGIES: dict[str, list[Callable[[Tensor, Tensor, int], Any]]] = {
         lambda s, w, images: _joules(s, w) * 3600
     ],
     "Your energy is 60 times too large: an hour has 3600 seconds.": [lambda s, w, images: _joules(s, w) * 60],
-    "Your energy is a thousand times too small: the power is in watts, not in milliwatts; or you return it for one "
-    "image.": [lambda s, w, images: _joules(s, w) / 1000],
+    "Your energy is a thousand times too small: it is in kilowatt-hours, or for one image.": [
+        lambda s, w, images: _joules(s, w) / 1000
+    ],
     "Your energy is for the whole run, not for a thousand images.": [
         lambda s, w, images: _joules(s, w) * images / 1000
     ],

@@ -11,13 +11,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -421,9 +422,13 @@ class Tied(nn.Module):
         return self.head(x)
 
 
+OLDER = "FullyShardedDataParallel is called"
+
+
 def _in_groups(answer: Callable, depth: int, tied: bool, lr: float) -> dict:
     """A probe: the answer shards a model in a world of eight ranks, then comes a step."""
-    with planning.fake_world(8) as mesh, torch.random.fork_rng(devices=[]):
+    older = mock.patch.object(FullyShardedDataParallel, "__init__", side_effect=RuntimeError(OLDER))
+    with planning.fake_world(8) as mesh, torch.random.fork_rng(devices=[]), older:  # it would ask for a GPU
         model = Tied(depth) if tied else models.Patches(width=16, depth=depth, heads=2)
         optimizer = call(answer, model, mesh, lr, may_change=True, may_return_none=True)
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -557,6 +562,10 @@ exercise(
                 one group.
                 look: one call for each block
                 when: says(yours, "containers that do not implement forward")
+            fully_shard(model, mesh=mesh) → FullyShardedDataParallel(model)
+                `FullyShardedDataParallel` is the older interface, which wraps a model. Here you shard it in place.
+                look: `fully_shard(module, mesh=mesh)`
+                when: says(yours, OLDER)
             fully_shard(model, mesh=mesh) → pass
                 What lies outside of the blocks is not sharded: {yours[The weights that are whole]}. Each rank keeps it
                 whole, and its gradients are not averaged.
@@ -714,13 +723,15 @@ _AGAIN = (
 _SHARDS = ("The gradient of the first shard", "The gradient of the second shard")
 
 
-def _times(factor: float) -> Callable:
-    """A `when`: the second shard's gradient is so many times the right one."""
-    name = _SHARDS[1]
+def _times(factor: float, name: str = _SHARDS[1]) -> Callable:
+    """A `when`: the second shard's gradient, or another, is so many times the right one."""
     return lambda yours, expected, *_: all(
         pairs.close(mine, factor * right)
         for mine, right in zip(pairs.on_both(yours, name), pairs.on_both(expected, name), strict=True)
     )
+
+
+_images_times = partial(_times, name="The gradient of the images")
 
 
 def _two_layers(new: Inputs) -> list[tuple]:
@@ -853,24 +864,15 @@ exercise(
                 _linear_but(("return gradient_x,", "return gradient_x / dist.get_world_size(),")),
                 look="the mean over the ranks is for the shard alone",
                 # the first layer's images are behind both layers
-                when=lambda yours, expected, *_: (
-                    _times(1)(yours, expected)
-                    and all(
-                        pairs.close(4 * mine, right)
-                        for mine, right in zip(
-                            *(pairs.on_both(one, "The gradient of the images") for one in (yours, expected)),
-                            strict=True,
-                        )
-                    )
-                ),
+                when=lambda *seen: _times(1)(*seen) and _images_times(1 / 4)(*seen),
             ),
             """
             gradient_x = gradient_y @ weight → gradient_x = gradient_y @ weight; dist.all_reduce(gradient_x)
                     || gradient_x = gradient_y @ weight; dist.all_reduce(gradient_x); gradient_x /= 2
                 The gradient of the images is mixed with that of the other rank: it belongs to this rank's images only.
                 look: no collective for `gradient_x`
-                when: "all-reduce" in yours["backward"][0] and _times(1)(yours, expected) and not all(map(pairs.close,
-                    *(pairs.on_both(one, "The gradient of the images") for one in (yours, expected))))
+                when: "all-reduce" in yours["backward"][0] and _times(1)(yours, expected) and not
+                    _images_times(1)(yours, expected)
             dist.reduce_scatter_tensor(gradient_shard, gradient_y.T @ x)
                     → g = gradient_y.T @ x; dist.all_reduce(g); gradient_shard = g[: len(shard)]
                 The gradient of the shard on rank 1 is that of rank 0's rows.
@@ -889,6 +891,11 @@ exercise(
                 not a tensor of its own.
                 look: `.clone()`, or write into `torch.empty_like(shard)`
                 when: "yes" in pairs.on_both(yours, "The whole gradient is kept")
+            gradient_x = gradient_y @ weight → gradient_x = gradient_y.chunk(2, 1)[dist.get_rank()] @ shard
+                    || gradient_x = torch.zeros_like(x)
+                The gradient of x is not that of `x @ weight.T` with the whole weight.
+                look: `gradient_y @ weight`, for which `backward` has to gather the shards again
+                when: not _images_times(1)(yours, expected)
             dist.reduce_scatter_tensor(gradient_shard, gradient_y.T @ x)
                     → dist.reduce_scatter_tensor(gradient_shard, gradient_y.T @ x); dist.barrier()
                 The numbers are right, but these are your collectives for two layers, forward: {yours[forward][0]},

@@ -64,9 +64,10 @@ class Raised:
         return str(self.error)
 
     @property
-    def pattern(self) -> str:
-        """What the error says, without the numbers, which depend on the inputs. That of a dimension stays."""
-        return re.sub(r"(?<!dimension )-?\d+(\.\d+)?", "#", self.message)
+    def said(self) -> tuple[str, list[str]]:
+        """What the error says: the words, and the numbers in any order, since of two sizes either may come first."""
+        number = r"-?\d+(?:\.\d+)?"
+        return re.sub(number, "#", self.message), sorted(re.findall(number, self.message))
 
 
 def says(yours: Any, *words: str) -> bool:
@@ -211,7 +212,7 @@ class Spec:
     def near(self, a: Any, b: Any, margin: float = 1) -> bool:
         """Tell whether two results have the same values. Two errors are the same if their messages are."""
         if isinstance(a, Raised) and isinstance(b, Raised):
-            return a.pattern == b.pattern
+            return a.said == b.said
         if isinstance(b, torch.dtype):
             return a is b
         if isinstance(b, dict):

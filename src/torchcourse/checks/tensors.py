@@ -715,9 +715,9 @@ exercise(
                 look: a 3, or three names, in your code: the number of channels is `images.shape[1]`
                 when: images.shape[1] != 3
             w // size → h // size
+            h // size → w // size
                 These images are {images.shape[2]} × {images.shape[3]} pixels: you took height and width for equal.
                 look: one number of patches for the rows, another one for the columns
-                when: says(yours, "invalid for input of size") and images.shape[2] != images.shape[3]
         """,
         habits=[
             Habit(
