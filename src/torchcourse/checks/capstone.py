@@ -1190,9 +1190,6 @@ _OTHER_LOSSES = {
     "You allow no loss of accuracy at all. bfloat16 may cost up to 0.005.": lambda bfloat16, float32: (
         bfloat16 >= float32
     ),
-    "You also refuse bfloat16 where its accuracy is better by more than 0.005.": lambda bfloat16, float32: (
-        abs(bfloat16 - float32) <= 0.005
-    ),
     "You swapped the accuracies: bfloat16 may lose up to 0.005, not win.": lambda bfloat16, float32: (
         bfloat16 - float32 <= 0.005
     ),

@@ -477,9 +477,6 @@ exercise(
                 look: a name that no other process has: with `uuid.uuid4()` in it, or from `tempfile.mkstemp`; clean up
                     that file alone
                 when: yours[TWO_RAISED] != "nothing" or yours[TWO] != "a whole one"
-            = [_write_safely(state, path), state["epoch"] or path.with_name("x").touch()]
-                Two processes that write at the same time leave more than one file: {yours[{TWO_LITTER}]}.
-                when: _is_not(TWO_LITTER, [FILE])
             os.fsync(file.fileno()) → pass
                     && os.replace(temporary, path) → os.replace(temporary, path); os.fsync(os.open(path, os.O_RDWR))
                 Your `os.fsync` comes after the rename. If the power fails in between, the name may belong to an empty

@@ -1,6 +1,5 @@
 """Exercises of chapter 00: a first tensor, a first gradient, and an average digit."""
 
-import functools  # noqa: F401 - for the tables
 
 import numpy as np
 import torch
@@ -325,18 +324,12 @@ exercise(
             = images[labels].float().mean(dim=0)
                 You used the labels as positions: `images[labels]` takes the images at positions {labels}.
                 look: `labels == digit`, which is True where an image shows the digit
-            = _average(images, labels, 3)
-                That is the average of the threes, the example in the text; here digit = {digit}.
             labels == digit → labels != digit
                 That is the average of all images that do not show the digit {digit}.
                 look: `==` and `!=`
             mean(dim=0) → sum(dim=0)
                 That is the sum of the images, not their average.
                 look: `mean(dim=0)`, or divide by the number of selected images
-            = functools.reduce(lambda average, image: (average + image) / 2, images[labels == digit].float())
-                The images don't count equally in your average: each `(average + image) / 2` halves the weight of all
-                earlier images.
-                look: add all images first, and divide once; or `mean(dim=0)`
             mean(dim=0) → sum(dim=0) / len(images)
                 You divided by {images.shape[0]}, the number of all images, instead of by the number of images of this
                 digit.

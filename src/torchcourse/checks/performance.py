@@ -1970,16 +1970,10 @@ WRONG_ENERGIES: dict[str, list[Callable[[Tensor, Tensor, int], Any]]] = {
     "You cut the long gaps to `longest`. The machine ran on in them, and all of that energy counts.": [
         lambda s, w, images: ((w[1:] + w[:-1]) / 2 * s.diff().clamp(max=2.0)).sum()
     ],
-    "You divide by whole thousands of images. Divide by the images, then multiply by 1000.": [
-        lambda s, w, images: _joules(s, w) * images / (images // 1000 * 1000)
-    ],
     "You let each sample last until the next one, or from the one before. Between two samples, take the mean of the "
     "two.": [
         lambda s, w, images: (s.diff() * w[:-1]).sum(),
         lambda s, w, images: (s.diff() * w[1:]).sum(),
-    ],
-    "You subtract the power of the idle machine; what is drawn while idle is used, too.": [
-        lambda s, w, images: _joules(s, w - w.min())
     ],
     "Your energy leaves out the long gaps. The machine ran on in them: count them, and report their share.": [
         lambda s, w, images: (parts := _parts(s, w))[0][~parts[1]].sum()
@@ -2003,9 +1997,6 @@ WRONG_UNMEASURED: dict[str, list[Callable[[Tensor, Tensor, Tensor, Tensor, int],
     "A gap of exactly `longest` is not longer than that, so it is measured.": [
         lambda gaps, joules, long, watts, images: joules[gaps >= 2.0].sum() / joules.sum()
     ],
-    "Of a long gap, you count only what lies beyond `longest` as unmeasured. The whole gap is.": [
-        lambda gaps, joules, long, watts, images: (joules * (1 - 2.0 / gaps).clamp(min=0)).sum() / joules.sum()
-    ],
     "Your unmeasured share is 0, but there are long gaps. Like the times, `longest` is in seconds.": [
         lambda gaps, joules, long, watts, images: 0.0
     ],
@@ -2023,9 +2014,6 @@ WRONG_UNMEASURED: dict[str, list[Callable[[Tensor, Tensor, Tensor, Tensor, int],
         lambda gaps, joules, long, watts, images: joules[long].sum(),
         lambda gaps, joules, long, watts, images: joules[long].sum() / 3600,
         lambda gaps, joules, long, watts, images: joules[long].sum() / 3.6 / images,
-    ],
-    "You divide the energy of the long gaps by that of the other gaps. A share is a part of the whole.": [
-        lambda gaps, joules, long, watts, images: joules[long].sum() / joules[~long].sum()
     ],
     "Your unmeasured share is a percentage; it should be a number from 0 to 1.": [
         lambda gaps, joules, long, watts, images: 100 * joules[long].sum() / joules.sum()

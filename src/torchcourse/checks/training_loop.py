@@ -151,13 +151,8 @@ exercise(
                 You compared every prediction with every label: the shapes [N, 1] and [N] broadcast to [N, N].
             dim=1 → None
                 `argmax()` without `dim` looks for the largest logit of the whole tensor, not of each row.
-            logits.argmax → logits.softmax(dim=0).argmax
-                You took a softmax over the images, `dim=0`, which can change the class that is largest in a row.
-                look: argmax needs no softmax; the classes lie along `dim=1`
             argmax → amax
                 You compared the largest logits with the labels. What counts is where they are: `argmax`.
-            .mean().item() → .sum().item() / logits.shape[1] || .sum().item() / logits.numel()
-                You divided by the number of classes or logits: divide by the number of images, `len(labels)`.
             dim=1 → dim=0
                 You took the argmax over the images, for each class. What counts is the best class for each image.
                 look: the `dim` of argmax: the classes lie along axis 1
