@@ -1,6 +1,5 @@
 """Exercises of chapter 00: a first tensor, a first gradient, and an average digit."""
 
-
 import numpy as np
 import torch
 
