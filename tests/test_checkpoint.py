@@ -474,7 +474,7 @@ def test_a_signal_during_the_agreement_is_kept_for_the_next(monkeypatch):
 
 
 RANKS = """
-import os, signal, sys
+import os, signal, sys, time
 import torch.distributed as dist
 from torchcourse import checkpoint
 
@@ -486,20 +486,24 @@ with checkpoint.StopFlag(signal.SIGUSR1) as stop:
             os.kill(os.getpid(), signal.SIGUSR1)
         if stop.agreed():
             break
+    time.sleep(1 - rank)  # rank 0 takes longer to save
     checkpoint.save(f"{rank}.pt", step=step, received=stop.received and stop.received.name)
-dist.barrier()
-dist.destroy_process_group()
-sys.exit(checkpoint.AGAIN)
+    try:
+        stop.exit()
+    finally:
+        open(f"{rank} left" + " before 0 had saved" * (not os.path.exists("0.pt")), "x").close()
+        dist.destroy_process_group()
 """
 
 
-def test_ranks_stop_at_the_same_step(tmp_path):
+def test_ranks_stop_at_the_same_step_and_leave_together(tmp_path):
     (tmp_path / "ranks.py").write_text(RANKS)
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": distributed.loopback()}
     ranks = [
         subprocess.Popen([sys.executable, "ranks.py", str(rank)], cwd=tmp_path, env=variables) for rank in range(2)
     ]
     assert [rank.wait() for rank in ranks] == [checkpoint.AGAIN] * 2
+    assert (tmp_path / "0 left").exists() and (tmp_path / "1 left").exists()
     found = [checkpoint.restore(tmp_path / f"{rank}.pt") for rank in range(2)]
     assert found == [{"step": 7, "received": None}, {"step": 7, "received": "SIGUSR1"}]
 

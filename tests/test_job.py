@@ -86,6 +86,8 @@ def test_a_job_array_and_a_requeued_job(site):
     assert {"--requeue", "--signal=USR1@120", "--open-mode=append"} <= {*asked(text)}
     assert f"--ntasks-per-node={gpus or 1}" in asked(text) and "torchrun" not in text
     assert 'scontrol requeue "$SLURM_JOB_ID"' in text and text.count("|| status=$?") == 1
+    assert "srun --kill-on-bad-exit=0 --wait=60 bash -c" in text  # the first rank that stops must not end the others
+    assert "--kill-on-bad-exit=1" in job.script(site, ANYWHERE, gpus=gpus, nodes=2, time="0:30")
 
 
 def test_a_job_without_gpus():
@@ -275,15 +277,20 @@ print("rank", dist.get_rank(), "of", dist.get_world_size(), total.item(), os.env
 dist.destroy_process_group()
 """
 STOPS = """
-import os, sys, time
-from torchcourse import checkpoint
-import signal
-with checkpoint.StopFlag(signal.SIGUSR1) as stop:
-    print("start", os.environ.get("SLURM_RESTART_COUNT", "0"), os.environ["RANK"], flush=True)
-    while os.environ.get("SLURM_RESTART_COUNT", "0") == "0":
+import atexit, os, signal, sys, time
+from torchcourse import checkpoint, distributed
+keeper, start = checkpoint.Keeper("run"), os.environ.get("SLURM_RESTART_COUNT", "0")
+with checkpoint.StopFlag(signal.SIGUSR1) as stop, distributed.setup("gloo") as me:
+    print("start", start, me.rank, "with a checkpoint:", keeper.newest is not None, flush=True)
+    if me.rank == 1:
+        atexit.register(time.sleep, 3)  # one rank is slow to end
+    while start == "0":
         time.sleep(0.1)
-        if stop.is_set():
-            sys.exit(checkpoint.AGAIN)
+        if stop.agreed():
+            if me.is_main:
+                time.sleep(3)  # and one is slow to save
+                keeper.save(1)
+            stop.exit()
 """
 
 
@@ -293,6 +300,7 @@ def test_scripts_of_the_practice_cluster_run(tmp_path, monkeypatch):
         pytest.skip(reason) if "refuses" in reason else skip_or_fail(reason)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_KILL_BAD_EXIT", "1")  # as where a site's KillOnBadExit says so
     (tmp_path / "world.py").write_text(WORLD)
     (tmp_path / "stops.py").write_text(STOPS)
     (tmp_path / "world.sh").write_text(job.script("local", ["world.py"], nodes=2, time="0:10"))
@@ -308,10 +316,10 @@ def test_scripts_of_the_practice_cluster_run(tmp_path, monkeypatch):
         assert site.run(command, timeout=300).returncode == 0
     lines = next(tmp_path.glob("stops-*.out")).read_text().splitlines()
     assert sorted(line for line in lines if line.startswith("start")) == [
-        "start 0 0",
-        "start 0 1",
-        "start 1 0",
-        "start 1 1",
+        "start 0 0 with a checkpoint: False",
+        "start 0 1 with a checkpoint: False",
+        "start 1 0 with a checkpoint: True",
+        "start 1 1 with a checkpoint: True",
     ]
 
 

@@ -13,7 +13,7 @@
             if stopping or step % 100 == 0 or step == steps:
                 keeper.save(step, **parts)  # with several ranks: on rank 0 only
             if stopping:
-                sys.exit(checkpoint.AGAIN)
+                stop.exit()  # all ranks together: nobody leaves while rank 0 still saves
 
 A checkpoint is a dict that `torch.load` reads with its default `weights_only=True`: you can read one without this
 module. A part is anything with `state_dict()` and `load_state_dict()`: a model, an optimizer, a scheduler, a
@@ -36,7 +36,7 @@ import zipfile
 import zlib
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -283,6 +283,16 @@ class StopFlag:
                 return False  # even if a signal has come meanwhile: the others don't know of it
             self._set = True
         return self._set
+
+    def exit(self) -> NoReturn:
+        """End this process with `AGAIN`, together with the other ranks: call it on every rank, after the save.
+
+        To a launcher, a rank that ends with 75 has failed. If one leaves while rank 0 still saves, Slurm may end rank 0
+        in the middle of it (`srun --kill-on-bad-exit`, which some sites set), and the job doesn't come back.
+        """
+        if dist.is_available() and dist.is_initialized():
+            dist.barrier()
+        sys.exit(AGAIN)
 
     def close(self) -> None:
         """Put the handlers back that were there before."""

@@ -1390,7 +1390,7 @@ class _Then(nn.Module):
 
 exercise(
     "project_export",
-    title="A file that needs no code",
+    title="A file that needs none of your code",
     minutes=25,
     difficulty=3,
     points=4,
@@ -1572,14 +1572,17 @@ BAD = {
 }
 PIXELS = {"a pixel of 256": 256, "a pixel of -1": -1, "a pixel of 0.5": 0.5, "a pixel that is text": "255"}
 LENGTHS = {"no Content-Length": "", "a Content-Length of -1": -1, "a Content-Length that is not a number": "many"}
+LENGTHS |= {"a Content-Length of ²": "²"}  # "²".isdigit() is true, and int("²") raises
 TALL, WIDE, PATIENCE = 6, 6, 15.0
 
 
-def _request(port: int, body: bytes, target: str = "/classify", length: int | str | None = None) -> dict[str, Any]:
+def _request(
+    port: int, body: bytes, target: str = "/classify", length: int | str | None = None, method: str = "POST"
+) -> dict[str, Any]:
     """The status and the JSON of the answer; "none" and why, where there is no answer. length "": none is announced."""
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
-        line.putrequest("POST", target)
+        line.putrequest(method, target)
         line.putheader("Content-Type", "application/json")
         if length != "":
             line.putheader("Content-Length", str(len(body) if length is None else length))
@@ -1648,6 +1651,7 @@ def _answered(answer: Callable, program: bytes, classes: tuple, images: Tensor) 
                 else:
                     for name, length in LENGTHS.items():
                         seen["bad"][name] = _request(port, b"", length=length)
+                    seen["bad"]["GET in place of POST, as a browser sends it,"] = _request(port, b"", method="GET")
                 seen["longest"] = _request(port, _as_body(one).ljust(LONGEST))
                 seen["long"] = _request(port, b"", length=LONGEST + 1)
                 seen["elsewhere"] = _request(port, _as_body(one), "/classify/elsewhere")
@@ -1723,7 +1727,7 @@ def _make_server(path, classes, shape):
             length = self.headers.get("Content-Length", "")
             if self.path != "/classify":
                 return self.reply(404, {"error": "Post to /classify."})
-            if not length.isdigit():
+            if not (length.isascii() and length.isdigit()):
                 return self.reply(411, {"error": "Announce the length of the body."})
             length = int(length)
             if length > 1_000_000:
@@ -1733,6 +1737,9 @@ def _make_server(path, classes, shape):
             except ValueError as problem:
                 return self.reply(400, {"error": str(problem)})
             self.reply(200, {"classes": found})
+
+        def do_GET(self):
+            self.reply(405, {"error": "Use POST: send images to /classify."})
 
         def reply(self, status, content):
             body = json.dumps(content).encode()
@@ -1753,7 +1760,12 @@ def _make_simple_server(path, classes, shape):
 
     class Service(BaseHTTPRequestHandler):
         def do_POST(self):
-            status, answer = (404, "There is only /classify.") if self.path != "/classify" else self.classify()
+            self.reply(*(404, "There is only /classify.") if self.path != "/classify" else self.classify())
+
+        def do_GET(self):
+            self.reply(405, "Use POST: send images to /classify.")
+
+        def reply(self, status, answer):
             body = json.dumps({"classes" if status == 200 else "error": answer}).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -1856,7 +1868,8 @@ exercise(
             if images.dtype != torch.int64: → if False:
             except (ValueError, KeyError, TypeError, RuntimeError): → except (ValueError, KeyError):
             images.ndim != 4 or → not (images := images.reshape(-1, *shape)).ndim or
-            if not length.isdigit(): → if not length:
+            if not (length.isascii() and length.isdigit()): → if not length: || if not length.isdigit():
+            do_GET → do_PUT
             if images.ndim != 4 or tuple(images.shape[1:]) != tuple(shape): → if False:
             self.reply(400 → self.reply(500
                 A request with {yours[first]} {yours[how]}: it should get a status from 400 to 499.

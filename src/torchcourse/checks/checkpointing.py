@@ -17,6 +17,7 @@ import shutil  # noqa: F401 - for `changed`
 import signal
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -1373,6 +1374,7 @@ exercise(
 
 AGAIN = 75
 MOMENT = 20.0  # seconds for the ranks of one case; they need a fraction of one
+WRITES = 0.5  # seconds that rank 0 takes to save: long enough for a rank that does not wait to leave
 
 
 class _Killed(BaseException):
@@ -1383,6 +1385,7 @@ def _notified_on_rank(answer: Callable, first: int, last: int, notices: list[tup
     """What the answer does on this rank. notices: (rank, signal, "step" or "save", the step in which it comes)"""
     me = dist.get_rank()
     seen: dict[str, Any] = {"made": [], "saves": [], "in a step": False, "left a step": False, "code": None}
+    seen |= {"saved": 0.0, "left": 0.0}
     busy: list[int] = []
 
     def notify(place: str, at: int) -> bool:
@@ -1410,6 +1413,8 @@ def _notified_on_rank(answer: Callable, first: int, last: int, notices: list[tup
         seen["in a step"] |= bool(busy)
         if notify("save", number):
             raise _Killed
+        time.sleep(0.0 if me else WRITES)
+        seen["saved"] = time.monotonic()  # one clock for all processes of a machine
 
     try:
         seen["code"] = answer(step, save, first, last)
@@ -1417,6 +1422,7 @@ def _notified_on_rank(answer: Callable, first: int, last: int, notices: list[tup
         seen["code"], seen["left a step"] = leaves.code, bool(busy)
     except _Killed:
         pass
+    seen["left"] = time.monotonic()
     seen["code"] = seen["code"] if type(seen["code"]) is int else show(seen["code"])
     return seen
 
@@ -1439,7 +1445,11 @@ def _stopped(ask: Callable, first: int, last: int, notices: list[tuple]) -> dict
     seen = ask.observe(_in_a_notified_world, first, last, notices)
     came = next(((rank, name, at) for rank, name, where, at in notices if where == "step"), None)
     stop = came[2] + 1 if came else last
-    right = {"made": [*range(first, stop)], "saves": [stop], "code": AGAIN if came else 0, "in a step": False}
+    saved = max((one.get("saved", 0.0) for one in seen["ranks"]), default=0.0)
+    for one in seen["ranks"]:
+        one["early"] = one.pop("left", saved) < saved
+    right = {"made": [*range(first, stop)], "saves": [stop], "code": AGAIN if came else 0}
+    right |= {"in a step": False, "early": False}
     in_order = [all(one.get(name) == value for name, value in right.items()) for one in seen["ranks"]]
     died = next(((i, one) for i, one in enumerate(seen["ranks"]) if "died" in one), None)
     seen |= {
@@ -1478,8 +1488,10 @@ def _last_minute(step, save, first, last):
         dist.all_reduce(stop, op=dist.ReduceOp.MAX)
         if stop:
             save(number + 1)
+            dist.barrier()
             return AGAIN
     save(last)
+    dist.barrier()
     return 0
 
 
@@ -1502,6 +1514,7 @@ def _last_minute_with_event(step, save, first, last):
         if any(everyone):
             break
     save(number)
+    dist.all_gather_object(everyone, flag["stop"])  # also waits for all
     signal.signal(signal.SIGUSR1, old[0])
     signal.signal(signal.SIGTERM, old[1])
     return AGAIN if any(everyone) else 0
@@ -1538,7 +1551,7 @@ exercise(
         "`signal.signal(signal.SIGUSR1, handle)` with `def handle(number, frame):`. A tensor that is 1.0 on ranks with "
         "a note, and `dist.all_reduce(stop, op=dist.ReduceOp.MAX)`, make all ranks agree.",
         "After `step(number)`: `stop = torch.tensor(float(len(asked)))`, the all-reduce, and `if stop:` `save(number + "
-        "1)` and `return AGAIN`. After the loop: `save(last)` and `return 0`.",
+        "1)`, `dist.barrier()`, and `return AGAIN`. After the loop: `save(last)`, the barrier, and `return 0`.",
     ),
     spec=Spec(
         draw=_notices,
@@ -1611,6 +1624,11 @@ exercise(
                 as the one to continue with.
                 look: `save` takes the number of the step that comes next
                 when: yours["next"] > yours["latest"] + 1
+            dist.barrier()\n            return → return
+                A rank returns while another one still saves ({yours[signal]}). It would end with 75, a failure to Slurm
+                and torchrun, which may then end the rank that saves.
+                look: `dist.barrier()` between `save` and `return`
+                when: any(one["early"] for one in yours["ranks"])
             AGAIN → 0
             return AGAIN → return
             AGAIN → number

@@ -167,9 +167,8 @@ def script(
     lines += [f"export OMP_NUM_THREADS={cores}  # the cores of one process"]
     # From Slurm 22.05 to 23.02, srun does not take this over from the lines above.
     lines += [f"export SRUN_CPUS_PER_TASK={cores_of_task}", ""]
-    lines += _start(
-        shlex.join(program), environment.get("python", "python"), nodes * processes, processes, one_task_each
-    )
+    python = environment.get("python", "python")
+    lines += _start(shlex.join(program), python, nodes * processes, processes, one_task_each, bool(again))
     if again:
         lines[-1] += " || status=$?"
         lines.insert(-1, "status=0")
@@ -178,7 +177,7 @@ def script(
     return "\n".join(lines) + "\n"
 
 
-def _start(program: str, python: str, world: int, processes: int, one_task_each: bool) -> list[str]:
+def _start(program: str, python: str, world: int, processes: int, one_task_each: bool, again: bool) -> list[str]:
     """The lines that start all processes.
 
     python: how a job calls Python on this site. In a container torchrun is a module of that Python.
@@ -188,17 +187,24 @@ def _start(program: str, python: str, world: int, processes: int, one_task_each:
     meet = [
         "# All processes meet on the first node, at a port of their own: computed from the number of the job.",
         'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-        "port=$((20000 + SLURM_JOB_ID % 20000))",
+        "port=$((20000 + SLURM_JOB_ID % 12000))",
         "",
     ]
+    srun, why = "srun --kill-on-bad-exit=1", []  # without it, the others may wait for a rank that has crashed
+    if again:
+        srun = "srun --kill-on-bad-exit=0 --wait=60"
+        why = [
+            "# Status 75 is a bad exit to Slurm: ranks that stop must not kill one another. After a crash, the others",
+            "# have a minute.",
+        ]
     if one_task_each:
         variables = "RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS"
         inner = shlex.quote(f"{variables} exec {python} {program}")
-        return [*meet, "export MASTER_ADDR=$head MASTER_PORT=$port", f"srun bash -c {inner}"]
+        return [*meet, "export MASTER_ADDR=$head MASTER_PORT=$port", *why, f"{srun} bash -c {inner}"]
     torchrun = "torchrun" if python == "python" else f"{python} -m torch.distributed.run"
     return [
         *meet,
-        f'srun {torchrun} --nnodes="$SLURM_NNODES" --nproc-per-node={processes} --rdzv-id="$SLURM_JOB_ID" \\',
+        f'{srun} {torchrun} --nnodes="$SLURM_NNODES" --nproc-per-node={processes} --rdzv-id="$SLURM_JOB_ID" \\',
         f'    --rdzv-backend=c10d --rdzv-endpoint="$head:$port" {program}',
     ]
 
