@@ -19,7 +19,6 @@ TORCHRUN = {
     "RANK": "1",
     "WORLD_SIZE": "4",
     "LOCAL_RANK": "1",
-    "LOCAL_WORLD_SIZE": "2",
     "MASTER_ADDR": "localhost",
     "MASTER_PORT": "29500",
 }
@@ -29,8 +28,6 @@ SLURM = {
     "SLURM_PROCID": "5",
     "SLURM_LOCALID": "1",
     "SLURM_NTASKS": "6",
-    "SLURM_NODEID": "1",
-    "SLURM_STEP_TASKS_PER_NODE": "4,2",
     "SLURM_JOB_NODELIST": "node[03-05,9],login",
 }
 
@@ -45,15 +42,15 @@ def alone(monkeypatch):
 
 def test_torchrun_variables():
     world = distributed._from_torchrun(TORCHRUN)
-    assert (world.rank, world.size, world.local_rank, world.local_size) == (1, 4, 1, 2)
+    assert (world.rank, world.size, world.local_rank) == (1, 4, 1)
     assert world.address == ("localhost", 29500)
 
 
 def test_slurm_variables():
     world = distributed._from_slurm(SLURM)
-    assert (world.rank, world.size, world.local_rank, world.local_size) == (5, 6, 1, 2)
+    assert (world.rank, world.size, world.local_rank) == (5, 6, 1)
     host, port = world.address
-    assert host == "node03" and 1024 < port < 65536
+    assert host == "node03" and 1024 < port < 32768, "above, Linux hands ports out itself"
     assert distributed._from_slurm(SLURM | {"SLURM_PROCID": "0"}).address == (host, port), "all tasks find one port"
     assert distributed._from_slurm(SLURM | {"SLURM_JOB_ID": "4712"}).address != (host, port)
     chosen = SLURM | {"MASTER_ADDR": "elsewhere", "MASTER_PORT": "1234"}
@@ -199,24 +196,51 @@ def unused_port():
     raise AssertionError("a hundred ports, and all are taken")
 
 
-@pytest.mark.parametrize(
-    ("kind", "gpus", "local_rank", "local_size", "expected"),
-    [
-        (None, 0, 1, 2, ("cpu", "gloo", None)),
-        ("mps", 1, 0, 1, ("cpu", "gloo", None)),
-        ("cuda", 2, 1, 2, ("cuda:1", "nccl", None)),
-        ("cuda", 1, 1, 2, ("cuda:0", "gloo", "2 ranks share 1 GPU:")),
-    ],
-)
-def test_device_and_backend(monkeypatch, kind, gpus, local_rank, local_size, expected):
-    found = kind and SimpleNamespace(type=kind)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: found)
-    monkeypatch.setattr(torch.accelerator, "device_count", lambda: gpus)
+# CUDA_VISIBLE_DEVICES of the tasks of a node, in the order of SLURM_LOCALID, as Slurm 22.05 sets it. Where a site hides
+# the other GPUs of the node (ConstrainDevices), each task counts those that it sees from 0.
+ASKED = {
+    "--gres=gpu:2": (["0,1", "0,1"], ["0", "1"], "nccl"),
+    "--gpus-per-node=2": (["0,1", "0,1"], ["0", "1"], "nccl"),
+    "--gpus=2": (["0,1", "0,1"], ["0", "1"], "nccl"),
+    "--gpus-per-task=1": (["0", "1"], ["0", "1"], "nccl"),
+    "--gpu-bind=single:1": (["0", "1"], ["0", "1"], "nccl"),
+    "--gpus-per-task=2": (["0,1", "2,3"], ["0", "3"], "nccl"),
+    "--ntasks-per-node=1 --gpus-per-task=2": (["0,1"], ["0"], "nccl"),
+    "--gres=gpu:1, two tasks": (["0", "0"], ["0", "0"], "gloo"),
+    "--gres=gpu:2, four tasks": (["0,1"] * 4, ["0", "1", "0", "1"], "gloo"),
+    "no GPU": (["", ""], ["", ""], "gloo"),
+}
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("asked", ASKED)
+def test_each_way_to_ask_for_gpus(monkeypatch, asked, nodes):
+    """Each rank takes a GPU that it sees, and they use nccl exactly if no two of them take the same one."""
+    visible, expected, backend = ASKED[asked]
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
-    world = distributed._World(local_rank, local_size, local_rank, local_size, None)
-    device, backend, remark = distributed._device_and_backend(world)
-    assert (str(device), backend) == expected[:2]
-    assert remark is expected[2] is None or remark.startswith(expected[2])
+    found = []
+    for node in range(nodes):
+        for local_rank, shown in enumerate(visible):
+            gpus = [f"GPU {gpu} of node {node}" for gpu in filter(None, shown.split(","))]
+            kind = SimpleNamespace(type="cuda") if gpus else None
+            monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available, kind=kind: kind)
+            monkeypatch.setattr(torch.accelerator, "device_count", lambda gpus=gpus: len(gpus))
+            properties = lambda device, gpus=gpus: SimpleNamespace(uuid=gpus[device.index])  # noqa: E731
+            monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+            found.append(distributed._identity(distributed._device(local_rank)))
+    named = [f"GPU {gpu} of node {node}" if gpu else "" for node in range(nodes) for gpu in expected]
+    assert found == named
+    chosen, remark = distributed._backend(found)
+    assert chosen == backend
+    shared = len(set(expected)) < len(expected) and "" not in expected
+    assert (remark or "").startswith(f"{len(found)} ranks share {len(set(found))} GPU") == shared
+
+
+def test_other_accelerators_and_mixed_ranks_use_gloo(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: SimpleNamespace(type="mps"))
+    assert str(distributed._device(0)) == "cpu"
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    assert distributed._backend(["a", ""]) == ("gloo", None), "one node without a GPU: all ranks choose alike"
 
 
 def test_importing_it_is_cheap():

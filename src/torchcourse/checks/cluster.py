@@ -633,6 +633,8 @@ exercise(
 
 # ---------------------------------------- a job script
 
+EPHEMERAL = 32_768  # from here on, Linux gives ports to outgoing connections
+
 
 def _job_script(program, name, nodes, gpus, cores, minutes):
     return f"""#!/bin/bash
@@ -647,7 +649,7 @@ set -e
 export OMP_NUM_THREADS={cores}
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-port=$((20000 + SLURM_JOB_ID % 20000))
+port=$((20000 + SLURM_JOB_ID % 12000))
 srun torchrun --nnodes=$SLURM_NNODES --nproc-per-node={gpus} --rdzv-id=$SLURM_JOB_ID \\
     --rdzv-backend=c10d --rdzv-endpoint=$head:$port {program}
 """
@@ -664,7 +666,7 @@ def _with_srun(program, name, nodes, gpus, cores, minutes):
 set -euo pipefail
 export OMP_NUM_THREADS="$SLURM_CPUS_PER_TASK"
 MASTER_ADDR=$(scontrol show hostnames | sed -n 1p)
-MASTER_PORT=$((10000 + ${{SLURM_JOB_ID}} % 50000))
+MASTER_PORT=$((10000 + ${{SLURM_JOB_ID}} % 20000))
 export MASTER_ADDR MASTER_PORT
 srun --cpus-per-task=$SLURM_CPUS_PER_TASK bash -c \\
     'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS exec python -u {program}'
@@ -718,8 +720,7 @@ def _read(seen: dict, program: str, name: str, nodes: int, gpus: int, hosts: lis
         request = {
             "The number of nodes": pretend.nodes_of(options),
             "The number of GPUs on each node": pretend.gpus_on_each(options, nodes),
-            "The number of cores on each node": pretend.tasks_on_each(options, nodes)
-            * int(options.get("cpus-per-task", 1)),
+            "The number of cores on each node": pretend.cores_on_each(options, nodes),
             "The time limit in minutes": pretend.minutes(options.get("time", "")),
         }
         started = [pretend.processes(run["calls"]) for run in (first, second)]
@@ -746,11 +747,13 @@ def _read(seen: dict, program: str, name: str, nodes: int, gpus: int, hosts: lis
         "The processes in one world": sorted(len(world) for world in worlds.values()),
         "The size that each process was told": sorted({str(p["size"]) for p in made}),
         "The ranks": "each once" if ranks in ([], [*range(len(made))]) else ranks,
-        "The local ranks are right": all(p["local"] for p in made),
+        "Each process has a GPU of its own": len({(p["node"], p["gpu"]) for p in made if p["gpu"]}) == len(made),
+        "LOCAL_RANKs without a GPU": sum(not p["gpu"] for p in made),
+        "sees its own": "gpus-per-task" in options,
         "The meeting place": sorted({hosts[0] if p["host"] in here else str(p["host"]) for p in made}),
         "Two jobs have different ports": nodes == 1 or not ports & others,
         "The port": "good"
-        if all(str(p).isdigit() and 1024 <= int(p) < 65536 for p in ports if p)
+        if all(str(p).isdigit() and 1024 <= int(p) < EPHEMERAL for p in ports if p)
         else ", ".join(sorted(ports)),
         "Threads of each process": ", ".join(sorted({str(p["threads"] or "no value") for p in made})),
         "Cores of each process": min(cores, default=0),
@@ -764,7 +767,6 @@ def _read(seen: dict, program: str, name: str, nodes: int, gpus: int, hosts: lis
         "errors": first["errors"] or "(nothing)",
         "late": seen["late"],
         "backend": [c["words"] for c in first["calls"] if c["command"] == "torchrun"],
-        "asked": "cpus-per-task" in options,
     }
 
 
@@ -779,7 +781,8 @@ def _job(ask: Any, program: str, name: str, nodes: int, gpus: int, cores: int, m
 def _requests(new: Inputs) -> list[tuple]:
     first = new.size(2, 5)
     pair = f"gpu[{first:02},{first + 3:02}]", [f"gpu{first:02}", f"gpu{first + 3:02}"]
-    job, early = new.size(10**6, 9 * 10**6), new.size(3, 900)  # of a site that is old, and of one that is new
+    # Of a site that is old, and of one that is new. The end shows every remainder above 12,767: 20000 + % 20000, say.
+    job, early = 10**5 * new.size(10, 90) + new.size(35_000, 39_990), new.size(3, 900)
     seed = new.size(2, 99)
     return [
         ("train.py", f"mnist{seed}", 2, 4, new.size(5, 7), 90 + new.size(1, 20), (*pair, (job, job + 1))),
@@ -806,7 +809,7 @@ exercise(
         "`--cpus-per-task={gpus * cores}`. Each process has `OMP_NUM_THREADS={cores}`. `srun` learns about the cores "
         "from `SRUN_CPUS_PER_TASK`.",
         'The last lines: `head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)`, '
-        "`port=$((20000 + SLURM_JOB_ID % 20000))`, then `srun torchrun --nnodes=$SLURM_NNODES "
+        "`port=$((20000 + SLURM_JOB_ID % 12000))`, then `srun torchrun --nnodes=$SLURM_NNODES "
         "--nproc-per-node={gpus} --rdzv-id=$SLURM_JOB_ID --rdzv-backend=c10d --rdzv-endpoint=$head:$port {program}`. "
         "In Python, a backslash at the end of a line joins lines; write the command in one.",
     ),
@@ -939,20 +942,30 @@ exercise(
                     script does that, and there it is always 0; in single quotes behind `srun`, each task does
                 when: yours["by"].get("srun") and (yours["The ranks"] != "each once" or _differ("The size that each
                     process was told", yours, expected))
+            _srun_but(("--gres=gpu:{gpus}", "--gpus-per-task=1"))
+                With `--gpus-per-task=1`, each task sees one GPU, its own, and calls it number 0. For
+                {yours[LOCAL_RANKs without a GPU]} of your processes there is no GPU with the number LOCAL_RANK: they
+                end with "invalid device ordinal".
+                look: with `--gpus-per-node={gpus}`, all tasks of a node see all its GPUs, and each takes number
+                    LOCAL_RANK
+                when: yours["sees its own"] and yours["LOCAL_RANKs without a GPU"]
             _srun_but(("LOCAL_RANK=$SLURM_LOCALID", "LOCAL_RANK=0"))
             _srun_but(("LOCAL_RANK=$SLURM_LOCALID ", ""))
             _srun_but(("LOCAL_RANK=$SLURM_LOCALID", "LOCAL_RANK=$SLURM_PROCID"))
-                LOCAL_RANK is not the number of the process within its node, so several processes take one GPU.
+                LOCAL_RANK is not the number of the process within its node, so several processes take one GPU, or one
+                that is not there.
                 look: `LOCAL_RANK=$SLURM_LOCALID`
-                when: not yours["The local ranks are right"]
-            $((20000 + SLURM_JOB_ID % 20000)) → 29500
+                when: not yours["Each process has a GPU of its own"]
+            $((20000 + SLURM_JOB_ID % 12000)) → 29500
             :$port →
                 Two jobs on one node get the same port, and the second one ends with "address already in use".
-                look: `$((20000 + SLURM_JOB_ID % 20000))`
+                look: `$((20000 + SLURM_JOB_ID % 12000))`
                 when: not yours["Two jobs have different ports"]
-            $((20000 + SLURM_JOB_ID % 20000)) → $((90000 + SLURM_JOB_ID)) || p$SLURM_JOB_ID || $SLURM_JOB_ID
-                As job {site[2][0]}, the port is {yours[The port]}; ports of your own are numbers from 1024 to 65535.
-                look: the remainder `%` keeps any number of a job within bounds: `$((20000 + SLURM_JOB_ID % 20000))`
+            $((20000 + SLURM_JOB_ID % 12000)) → $((90000 + SLURM_JOB_ID)) || p$SLURM_JOB_ID || $SLURM_JOB_ID
+                    || $((20000 + SLURM_JOB_ID % 20000)) || $((10000 + SLURM_JOB_ID % 50000))
+                As job {site[2][0]}, the port is {yours[The port]}. Ports of your own are numbers from 1024 to 32767:
+                those above, up to 60999, Linux gives to outgoing connections, so one of them may be taken.
+                look: the remainder `%` keeps any number of a job within bounds: `$((20000 + SLURM_JOB_ID % 12000))`
                 when: yours["The port"] != "good"
             _job_but(("export OMP_NUM_THREADS={cores}\n", ""))
             export OMP_NUM_THREADS={cores} → OMP_NUM_THREADS={cores}
@@ -992,7 +1005,7 @@ exercise(
                 The name of the log does not contain the name of the job.
                 look: `%x` in `--output`
                 when: not yours["The log has the name of the job"]
-            lambda *request: _with_node_rank(*request).replace("port $PORT", "port $((PORT + 5000 * SLURM_NODEID))")
+            lambda *request: _with_node_rank(*request).replace("port $PORT", "port $((PORT + 100 * SLURM_NODEID))")
                 The processes form worlds of {yours[The processes in one world]}; there should be one of {expected[The
                 processes in one world]}. A world needs the same address and the same port everywhere.
                 look: compute both once, in the script: what is between the single quotes runs once for each task
@@ -1008,6 +1021,11 @@ exercise(
                 ("--nproc-per-node={gpus}", "--nproc-per-node=$SLURM_GPUS_ON_NODE"),
             ),
             _job_but(("--nproc-per-node={gpus}", "--nproc-per-node=gpu")),
+            _job_but(
+                ("--cpus-per-task={gpus * cores}", "--cpus-per-gpu={cores}"),
+                ("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\n", ""),
+            ),
+            _srun_but(("--gres=gpu:{gpus}", "--gpus-per-task=1"), ("LOCAL_RANK=$SLURM_LOCALID", "LOCAL_RANK=0")),
         ],
     ),
 )

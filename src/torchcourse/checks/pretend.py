@@ -40,7 +40,7 @@ env = os.environ
 def note(**what):
     keys = ("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID", "PRETEND_STEP", "PRETEND_CORES", "OMP_NUM_THREADS",
             "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_RESTART_COUNT",
-            "SLURM_GPUS_ON_NODE")
+            "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES")
     what["env"] = {key: env[key] for key in keys if key in env}
     with open(env["PRETEND_CALLS"], "a") as file:
         file.write(repr(what) + "\n")
@@ -79,17 +79,25 @@ def srun():
         each = int(given["ntasks-per-node"])
     total = int(given.get("ntasks") or nodes * each)
     counts = [total // nodes + (i < total % nodes) for i in range(nodes)]
-    cores = given.get("cpus-per-task") or env.get("SRUN_CPUS_PER_TASK") or "1"
+    cores = given.get("cpus-per-task") or env.get("SRUN_CPUS_PER_TASK")
+    gpus, own = int(env.get("SLURM_GPUS_ON_NODE") or 0), given.get("gpus-per-task") or env.get("SLURM_GPUS_PER_TASK")
+    own = int(own.rpartition(":")[2]) if own else 0  # each task sees only its own, otherwise all GPUs of the node
     note(command="srun", words=words)
     if not rest:
         sys.exit("srun: fatal: No command given to execute.")
     status, rank = 0, 0
     for node, count in enumerate(counts):
         for local in range(count):
+            # A step gets all cores that belong to the job's GPUs.
+            by_gpu = int(env.get("SLURM_CPUS_PER_GPU") or 0) * gpus // count
+            seen = range(local * own, (local + 1) * own) if own else range(gpus)
             mine = {"SLURM_NODEID": node, "SLURM_PROCID": rank, "SLURM_LOCALID": local, "SLURM_NTASKS": total,
                     "SLURM_NPROCS": total, "SLURM_STEP_NUM_TASKS": total, "SLURM_STEP_NUM_NODES": nodes,
                     "SLURM_NNODES": nodes, "SLURMD_NODENAME": hosts[node], "HOSTNAME": hosts[node],
-                    "PRETEND_STEP": 1, "PRETEND_CORES": cores, "SLURM_CPUS_PER_TASK": cores}
+                    "PRETEND_STEP": 1, "PRETEND_CORES": cores or by_gpu or 1,
+                    "CUDA_VISIBLE_DEVICES": ",".join(map(str, seen))}
+            if cores or not by_gpu:
+                mine["SLURM_CPUS_PER_TASK"] = cores or 1
             try:
                 done = subprocess.call(rest, env={**env, **{key: str(value) for key, value in mine.items()}})
             except OSError as error:
@@ -364,7 +372,7 @@ def _variables(options: dict, hosts: Sequence[str], nodelist: str, job: int, res
         "SLURMD_NODENAME": hosts[0],
         "HOSTNAME": hosts[0],
         "PRETEND_TASKS": layout,
-        "SLURM_CPUS_ON_NODE": layout * int(options.get("cpus-per-task") or 1),
+        "SLURM_CPUS_ON_NODE": cores_on_each(options, len(hosts)),
         "LC_ALL": "C",
     }
     if asked:
@@ -373,8 +381,9 @@ def _variables(options: dict, hosts: Sequence[str], nodelist: str, job: int, res
         env["SLURM_NTASKS_PER_NODE"] = options["ntasks-per-node"]
     if "cpus-per-task" in options:
         env["SLURM_CPUS_PER_TASK"] = options["cpus-per-task"]
-    if "gpus-per-node" in options:
-        env["SLURM_GPUS_PER_NODE"] = options["gpus-per-node"]
+    for name in ("gpus-per-node", "gpus-per-task", "cpus-per-gpu"):
+        if name in options:
+            env["SLURM_" + name.replace("-", "_").upper()] = options[name]
     if gpus := gpus_on_each(options, len(hosts)):
         env["SLURM_GPUS_ON_NODE"] = gpus
     if restarts:
@@ -387,6 +396,13 @@ def tasks_on_each(options: dict[str, str], nodes: int) -> int:
     if "ntasks-per-node" in options:
         return int(options["ntasks-per-node"])
     return max(1, int(options.get("ntasks") or nodes) // nodes)
+
+
+def cores_on_each(options: dict[str, str], nodes: int) -> int:
+    """How many cores of each node the job asks for."""
+    if "cpus-per-gpu" in options:
+        return int(options["cpus-per-gpu"]) * gpus_on_each(options, nodes)
+    return tasks_on_each(options, nodes) * int(options.get("cpus-per-task") or 1)
 
 
 def gpus_on_each(options: dict[str, str], nodes: int) -> int:
@@ -431,7 +447,10 @@ def torchrun_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def processes(calls: Sequence[dict]) -> list[dict[str, Any]]:
-    """The processes that run the program: node, world (which of them meet), rank, size, host, port, cores, threads."""
+    """The processes that run the program: node, world (which of them meet), rank, size, host, port, cores, threads.
+
+    gpu: the one of its node that the process takes: number LOCAL_RANK among those that it sees. None: there is none.
+    """
     found = []
     for number, call in enumerate(calls):
         env = call["env"]
@@ -445,12 +464,11 @@ def processes(calls: Sequence[dict]) -> list[dict[str, Any]]:
             size = int(env["WORLD_SIZE"]) if env.get("WORLD_SIZE", "").isdigit() else None
             rank = int(env["RANK"]) if env.get("RANK", "").isdigit() else None
             host, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT")
-            local = env.get("LOCAL_RANK")
             world = (host, port) if size and size > 1 else number
             found.append(
                 about
                 | {"by": "srun", "program": call["words"], "world": world, "rank": rank, "size": size, "host": host}
-                | {"port": port, "cores": cores, "local": local == env.get("SLURM_LOCALID", "0")}
+                | {"port": port, "cores": cores, "gpu": _gpu(env, env.get("LOCAL_RANK", ""))}
             )
         elif call["command"] == "torchrun":
             given, program = torchrun_options(call["words"])
@@ -473,6 +491,11 @@ def processes(calls: Sequence[dict]) -> list[dict[str, Any]]:
                     about
                     | {"by": "torchrun", "program": program, "world": number if alone else (host, port), "rank": rank}
                     | {"size": nodes * each, "host": None if alone else host, "port": None if alone else port}
-                    | {"cores": None if cores is None else cores // each, "local": True, "alone": alone}
+                    | {"cores": None if cores is None else cores // each, "gpu": _gpu(env, str(i)), "alone": alone}
                 )
     return found
+
+
+def _gpu(env: dict[str, str], local_rank: str) -> str | None:
+    visible = [gpu for gpu in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    return dict(enumerate(visible)).get(int(local_rank)) if local_rank.isdecimal() else None

@@ -68,8 +68,8 @@ class Process:
 def setup(backend: str | None = None, alone: bool = False) -> Process:
     """Make the process group from the variables of torchrun or Slurm, and choose this process's device.
 
-    backend: "gloo" or "nccl"; None chooses: nccl if every rank of this machine has a GPU of its own; gloo if ranks
-        share a GPU (rank 0 says so) or if there is none.
+    backend: "gloo" or "nccl"; None chooses: nccl if every rank has a GPU of its own; gloo if ranks share a GPU
+        (rank 0 says so) or if there is none.
     alone: True makes a group of one process where no launcher has started this one (for trying out a script).
 
     Raises CourseError where the variables are missing or contradict one another, or if there is a group already.
@@ -83,17 +83,13 @@ def setup(backend: str | None = None, alone: bool = False) -> Process:
                 f"This process does not know which rank it is: RANK and WORLD_SIZE are not set. {HOW} "
                 "For one process on its own: `setup(alone=True)`."
             )
-        world = _World(0, 1, 0, 1, None)
+        world = _World(0, 1, 0, None)
     # Its functions have the default group as a default argument. Imported later, by the first optimizer say, they would
     # keep the group beyond its end, and with it gloo's threads: one that still has a tensor when Python ends aborts.
     importlib.import_module("torch.distributed.nn.functional")
-    device, chosen, remark = _device_and_backend(world)
+    device = _device(world.local_rank)
     if device.type == "cuda":
         torch.accelerator.set_device_index(device)
-    if backend is None and remark and world.rank == 0:  # who names a backend has nothing to learn about the choice
-        print(remark, flush=True)
-    backend = backend or chosen
-    options = {"device_id": device} if backend == "nccl" else {}
     if world.address is None:
         store = dist.HashStore()
     else:
@@ -101,6 +97,12 @@ def setup(backend: str | None = None, alone: bool = False) -> Process:
         store, _, _ = next(dist.rendezvous("env://", world.rank, world.size))
         # torchrun keeps the store over a restart: without names of its own, a rank finds the addresses of the dead.
         store = dist.PrefixStore(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}.{next(_groups)}", store)
+    if backend is None:
+        store.set(f"gpu {world.rank}", _identity(device))
+        backend, remark = _backend([store.get(f"gpu {rank}").decode() for rank in range(world.size)])
+        if remark and world.rank == 0:
+            print(remark, flush=True)
+    options = {"device_id": device} if backend == "nccl" else {}
     with on_loopback() if world.address is None else nullcontext():
         dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, **options)
     dist.barrier()  # gloo connects in the background; afterwards every rank is there
@@ -142,7 +144,6 @@ class _World:
     rank: int
     size: int
     local_rank: int
-    local_size: int
     address: tuple[str, int] | None  # where rank 0 listens
 
 
@@ -161,7 +162,6 @@ def _from_torchrun(env: Any) -> _World | None:
         rank=_number(env, "RANK"),
         size=_number(env, "WORLD_SIZE"),
         local_rank=_number(env, "LOCAL_RANK"),
-        local_size=_number(env, "LOCAL_WORLD_SIZE") if env.get("LOCAL_WORLD_SIZE") else _number(env, "WORLD_SIZE"),
         address=(env["MASTER_ADDR"], _number(env, "MASTER_PORT")),
         names=("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     )
@@ -183,37 +183,28 @@ def _from_slurm(env: Any) -> _World | None:
     host = env.get("MASTER_ADDR") or (_first_host(hosts) if hosts else None)
     if host is None and size > 1:
         raise CourseError("Slurm names no hosts (SLURM_JOB_NODELIST): set MASTER_ADDR to the host of rank 0.")
-    # Two jobs on one node must not meet on one port, and all tasks of a job must find the same one.
+    # Two jobs on one node must not meet on one port, and all tasks of a job must find the same one. Linux hands out
+    # ports from 32768 on to outgoing connections.
     job = f"{env.get('SLURM_JOB_ID')}.{env.get('SLURM_STEP_ID')}"
-    port = _number(env, "MASTER_PORT") if env.get("MASTER_PORT") else 20_000 + zlib.crc32(job.encode()) % 20_000
+    port = _number(env, "MASTER_PORT") if env.get("MASTER_PORT") else 20_000 + zlib.crc32(job.encode()) % 12_000
     return _checked(
         rank=_number(env, "SLURM_PROCID"),
         size=size,
         local_rank=_number(env, "SLURM_LOCALID"),
-        local_size=_tasks_here(env, size),
         address=(host, port) if size > 1 else None,  # two notebooks of one task each must not claim the same port
         names=("SLURM_PROCID", size_name, "SLURM_LOCALID"),
     )
 
 
-def _tasks_here(env: Any, size: int) -> int:
-    """Tasks on this node: Slurm writes "2(x3),1" for nodes with 2, 2, 2 and 1 tasks; SLURM_NODEID counts the nodes."""
-    counts: list[int] = []
-    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", env.get("SLURM_STEP_TASKS_PER_NODE") or ""):
-        counts += [int(count)] * int(times or 1)
-    node = int(env.get("SLURM_NODEID") or 0)
-    return counts[node] if node < len(counts) else size
-
-
 def _checked(
-    rank: int, size: int, local_rank: int, local_size: int, address: tuple[str, int] | None, names: tuple[str, str, str]
+    rank: int, size: int, local_rank: int, address: tuple[str, int] | None, names: tuple[str, str, str]
 ) -> _World:
     if size < 1:
         raise CourseError(f"{names[1]} is {size}: there must be at least one process. {HOW}")
     for name, value in ((names[0], rank), (names[2], local_rank)):
         if not 0 <= value < size:
             raise CourseError(f"{name} is {value}, but {names[1]} is {size}: ranks go from 0 to {size - 1}. {HOW}")
-    return _World(rank, size, local_rank, local_size, address)
+    return _World(rank, size, local_rank, address)
 
 
 def _number(env: Any, name: str) -> int:
@@ -229,17 +220,30 @@ def _first_host(hosts: str) -> str:
     return match[1] + (match[2] or "") + match[3] if match else hosts
 
 
-def _device_and_backend(world: _World) -> tuple[torch.device, str, str | None]:
-    """This rank's device, the backend, and what the others should know about the choice."""
+def _device(local_rank: int) -> torch.device:
+    """This rank's device. Slurm may show each task all GPUs of the node, or (--gpus-per-task) only those of its own."""
     found = torch.accelerator.current_accelerator(check_available=True)
     if found is None or found.type != "cuda":  # gloo moves tensors of the CPU and of CUDA, of no other device
-        return torch.device("cpu"), "gloo", None
-    gpus = torch.accelerator.device_count()
-    device = torch.device("cuda", world.local_rank % gpus)
-    if world.local_size <= gpus:
-        return device, "nccl" if dist.is_nccl_available() else "gloo", None
-    share = f"{world.local_size} ranks share {gpus} GPU{'s' if gpus > 1 else ''}"
-    return device, "gloo", f"{share}: they exchange through gloo, because nccl wants a GPU for every rank."
+        return torch.device("cpu")
+    return torch.device("cuda", local_rank % torch.accelerator.device_count())
+
+
+def _identity(device: torch.device) -> str:
+    """What no other GPU has, on any machine: an index says nothing, because each rank may see other GPUs. CPUs: ""."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+
+
+def _backend(gpus: list[str]) -> tuple[str, str | None]:
+    """The backend for ranks with these GPUs, and what a person should know about the choice.
+
+    It depends on what all ranks have, so that all of them choose the same.
+    """
+    if "" in gpus or not dist.is_nccl_available():
+        return "gloo", None
+    if len(set(gpus)) == len(gpus):
+        return "nccl", None
+    share = f"{len(gpus)} ranks share {len(set(gpus))} GPU{'s' if len(set(gpus)) > 1 else ''}"
+    return "gloo", f"{share}: they exchange through gloo, because nccl wants a GPU for every rank."
 
 
 # ---------------------------------------- in a notebook
