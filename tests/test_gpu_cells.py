@@ -38,12 +38,12 @@ def test_the_fp8_product_has_the_layout_that_cublas_wants(monkeypatch):
     """The first factor by rows, the second by columns: CUDA refuses anything else, a CPU may not mind."""
     strides = []
 
-    def scaled_mm(a, b, **options):
+    def scaled_mm(a, b, *scales, output_dtype):
         strides.append((a.stride(), b.stride()))
         return torch.zeros(len(a), b.shape[1])
 
-    monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
-    run_cell("07", "fp8_product", torch=torch)["fp8_product"](torch.randn(64, 32), torch.randn(32, 16))
+    monkeypatch.setattr(F, "scaled_mm", scaled_mm)
+    run_cell("07", "fp8_product", torch=torch, F=F)["fp8_product"](torch.randn(64, 32), torch.randn(32, 16))
     assert strides == [((32, 1), (1, 32))]
 
 

@@ -1226,7 +1226,8 @@ exercise(
             USR1@{seconds} → B:USR1@{seconds} && status=0 → status=0\ntrap : USR1
                 The signal does not reach the program. Slurm sends it to what `srun` started, or with `B:` to the shell
                 alone, which waits for its command before it does anything.
-                look: `--signal=USR1@…` without `B:`, and `srun` in front of the program
+                look: `--signal=USR1@…` without `B:`, and `srun` in front of the program. With `B:`, the program runs in
+                    the background (`srun … &`), a `trap` passes the signal on, and `wait` waits for the program
                 when: not yours["The signal reaches the program"]
             scontrol requeue $SLURM_JOB_ID → sbatch $0 || sbatch --dependency=afterany:$SLURM_JOB_ID $0
                 Your script submits another job with `sbatch`, which waits at the end of the queue and counts its
@@ -1307,7 +1308,16 @@ exercise(
                 when: not yours["The log is continued"]
             """,
         ],
-        also_right=[_with_trap, _with_if],
+        also_right=[
+            _with_trap,
+            _with_if,
+            changed(_with_trap, ("python {program} &", "srun python {program} &")),
+            changed(
+                _with_trap,
+                ("python {program} &", "srun --kill-on-bad-exit=0 --wait=60 python {program} &"),
+                ("kill -USR1 $task", "scancel --signal=USR1 $SLURM_JOB_ID"),
+            ),
+        ],
     ),
 )
 

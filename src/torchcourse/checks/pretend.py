@@ -57,7 +57,7 @@ def expanded(text):
 
 
 def srun():
-    import subprocess
+    import signal, subprocess
 
     short = {"n": "ntasks", "N": "nodes", "c": "cpus-per-task"}
     flags = "exclusive exact overlap label unbuffered overcommit verbose quiet kill-on-bad-exit mpi-combine l u v q K O"
@@ -99,7 +99,9 @@ def srun():
             if cores or not by_gpu:
                 mine["SLURM_CPUS_PER_TASK"] = cores or 1
             try:
-                done = subprocess.call(rest, env={**env, **{key: str(value) for key, value in mine.items()}})
+                task = subprocess.Popen(rest, env={**env, **{key: str(value) for key, value in mine.items()}})
+                signal.signal(signal.SIGUSR1, lambda number, frame: task.send_signal(number))  # srun passes it on
+                done = task.wait()
             except OSError as error:
                 print(f"slurmstepd: error: execve(): {rest[0]}: {error.strerror}", file=sys.stderr)
                 done = 2
@@ -112,6 +114,19 @@ def scontrol():
         print("\n".join(expanded(words[2] if words[2:] else env["SLURM_JOB_NODELIST"])))
     else:
         note(command="scontrol", words=words, saved=os.path.exists("saved"), saving=os.path.exists("saving"))
+
+
+def scancel():
+    """With a signal, Slurm sends it to the steps of the job, not to its script."""
+    note(command="scancel", words=words)
+    asked = " ".join(words).replace("=", " ").replace("SIG", "") + " "
+    if ("--signal USR1 " in asked or "-s USR1 " in asked) and os.path.exists("ready"):
+        with open("ready") as file:
+            number, step = map(int, file.read().split())
+        if step:
+            import signal
+
+            os.kill(number, signal.SIGUSR1)
 
 
 def python():
