@@ -105,7 +105,7 @@ def test_each_way_to_get_pytorch():
     assert 'srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1' in narval and "--no-index torch" in narval
     container = 'apptainer run --nv "$CONTAINERDIR/pytorch-2.9.0.sif"'
     assert f"srun {container} train.py" in job.script("uva_afton", ANYWHERE, gpus=1)
-    assert f"srun {container} -m torch.distributed.run --nnodes" in job.script("uva_afton", ANYWHERE, gpus=8)
+    assert f"{container} -m torch.distributed.run --nnodes" in job.script("uva_afton", ANYWHERE, gpus=8)
     assert f"exec {container} train.py" in job.script("uva_afton", ANYWHERE, gpus=8, again=60)
 
 

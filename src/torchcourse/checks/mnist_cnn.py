@@ -815,7 +815,10 @@ def _watch_training(answer: Any, images: Tensor, labels: Tensor, unseen: Tensor,
     model.cpu()
     garments = _normalized(unseen)
     with torch.no_grad():
-        seen["logits"] = call(lambda x: model.eval()(x), garments, may_return_none=True)
+        seen["logits"] = logits = call(lambda x: model.eval()(x), garments, may_return_none=True)
+        if isinstance(logits, Tensor) and logits.shape == (len(garments), 10):
+            between = call(lambda x: model.eval()(x), (garments[::2] + garments[1::2]) / 2)
+            seen["linear"] = torch.allclose(between, (logits[::2] + logits[1::2]) / 2, atol=1e-3)
         seen["logits in train mode"] = call(lambda x: model.train()(x), garments, may_return_none=True)
     return seen
 
@@ -935,6 +938,11 @@ exercise(
                 {yours[first]} of 80 steps, so the network hardly learned after that. {IT_GETS}
                 look: the scheduler counts the calls of its `step()`, and here that is one for each batch
                 when: yours["accuracy"] < ENOUGH and yours["slow"] > STEPS / 2
+            _Network() → nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+                Your network is linear: the logits of the mean of two images are the mean of their logits. In so few
+                steps that goes as far as a small network with convolutions, but never any farther.
+                look: at least two layers, with a nonlinearity such as ReLU between them
+                when: yours["accuracy"] >= ENOUGH and yours["linear"]
             CycleLR(optimizer, 0.01 → CycleLR(optimizer, 1e6 || CycleLR(optimizer, 1e-7
             labels) → labels.roll(1))
                 {IT_GETS} Your largest learning rate was {yours[rate]:g}.
