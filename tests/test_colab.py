@@ -90,7 +90,6 @@ def on_colab(
         "cpu",
         chapter.budget.get(kind),
         chapter.ranges.get(kind),
-        busy=BUSY,
         python=python,
     )
     assert not result.failures, "\n" + report.table([result])

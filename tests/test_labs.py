@@ -4,7 +4,6 @@ Labs with answers are the solutions, which `make run` executes.
 """
 
 import json
-import os
 import re
 
 import nbformat
@@ -13,7 +12,6 @@ from nbclient import NotebookClient
 
 from tools import build, course, report, run
 
-BUSY = "PYTEST_XDIST_WORKER" in os.environ  # other tests run on this machine at the same time
 # Given code that takes its time with whatever function it gets: fewer steps of it, and one session instead of three.
 # `make run` executes all of it, in the solutions.
 SHORTER = {
@@ -47,7 +45,7 @@ def test_an_untouched_lab_runs_to_its_end(chapter, tmp_path, monkeypatch):
     lab = tmp_path / "alone" / f"{chapter.name}.ipynb"
     lab.write_text(text, encoding="utf-8")
     executed = tmp_path / "executed.ipynb"
-    result = run.run_notebook(lab, executed, chapter.name, "lab", "cpu", busy=BUSY)
+    result = run.run_notebook(lab, executed, chapter.name, "lab", "cpu")
     assert not result.failures, "\n" + report.table([result])
     notebook = nbformat.read(executed, as_version=4)
     assert exercises(notebook), "a lab without exercises"

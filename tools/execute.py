@@ -60,7 +60,7 @@ class Execution:
     seconds: float = 0.0  # wall time, from before the kernel starts until it has stopped
     cpu_seconds: float = 0.0  # processor time of the kernel and its children, all cores added
     mib: float = 0.0  # peak memory of the kernel and its children
-    timed_out: bool = False
+    timed_out: bool = False  # it was killed, see the limits of `execute`
     cell: int | None = None  # index of the last cell that was started
     died: str | None = None  # why the notebook did not get to its end, if no cell of it raised
     log: str = ""  # what the kernel wrote to its own terminal: the last words of a crash
@@ -74,10 +74,13 @@ def execute(
     python: Sequence[str] = (sys.executable,),
     interrupted: threading.Event | None = None,
     gently: bool = False,
+    work: float = float("inf"),
 ) -> Execution:
     """Execute the notebook `source` in its own folder and write the result, outputs or error included, to `target`.
 
-    timeout: seconds after which the kernel and its children are killed.
+    timeout: seconds by the clock after which the kernel and its children are killed.
+    work: the same in seconds that it worked: by the clock or of processor time, whichever is less. So it counts
+        neither that other programs keep this machine busy nor that the notebook uses several cores.
     on_cell: called (from another thread) after each code cell.
     python: the command that starts the kernel's Python, be it in another environment or in a sandbox. By default the
         kernel is the Python that runs this function, whatever kernel the notebook names.
@@ -130,7 +133,8 @@ def execute(
                 # Looking holds the kernel up, for longer if it has CUDA's many pages: a tenth of the time is enough.
                 pause = min(AT_MOST, max(SAMPLE_EVERY, 10 * (time.monotonic() - looked)))
                 run.cpu_seconds, run.mib = max(run.cpu_seconds, cpu_seconds), max(run.mib, mib)
-                if time.monotonic() - start > timeout and not run.timed_out:
+                elapsed = time.monotonic() - start
+                if (elapsed > timeout or min(elapsed, run.cpu_seconds) > work) and not run.timed_out:
                     run.timed_out = True
                     kernel.end()
         run.seconds = time.monotonic() - start

@@ -9,7 +9,8 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -130,8 +131,10 @@ def _of(value: float, limit: float | None) -> str:
 def _number(number: Number) -> str:
     """A recorded number in words."""
     value = "not recorded" if number.value is None else f"{number.value:.4g}"
-    place = "" if number.low is None else f" in {number.low:g} to {number.high:g}"
-    return f"{number.name} {value}{place}: {number.verdict}"
+    if number.low is None or number.low < number.high:
+        place = "" if number.low is None else f" in {number.low:g} to {number.high:g}"
+        return f"{number.name} {value}{place}: {number.verdict}"
+    return f"{number.name}: {value}, " + ("as expected" if number.verdict == "in range" else f"not {number.low:g}")
 
 
 def one_line(result: Result) -> str:
@@ -140,12 +143,22 @@ def one_line(result: Result) -> str:
     return f"{result.chapter} {result.kind}: {result.status}, {result.seconds:.0f} s{why}"
 
 
-CPU = "cpu: seconds of processor time, because other notebooks ran at the same time"
+SECONDS = (
+    "Seconds are wall-clock time or processor time, whichever is less: "
+    "what else this machine does at the same time counts little."
+)
+BUDGET = (
+    "A budget is what a notebook takes on two quiet cores, with some room. Up to three times as much passes: "
+    "your machine is slower or busy, and nothing is wrong with your installation."
+)
 
 
-def legend(results: list[Result]) -> str:
-    """What "cpu" means in a table of these results, if it is there."""
-    return CPU if any(r.judged_seconds < r.seconds for r in results) else ""
+def summary(results: list[Result]) -> str:
+    """How many notebooks passed, passed over budget, and failed."""
+    count = Counter(result.status for result in results)
+    words = [f"{count['passed']} passed"] if count["passed"] else []
+    words += [f"{count['over budget']} passed over budget"] if count["over budget"] else []
+    return ", ".join([*words, f"{count['failed'] or 'none'} failed"])
 
 
 def table(results: list[Result]) -> str:
@@ -157,7 +170,7 @@ def table(results: list[Result]) -> str:
             r.kind,
             r.device,
             r.origin,
-            _of(r.judged_seconds, (r.budget or {}).get("seconds")) + (" cpu" if r.judged_seconds < r.seconds else ""),
+            _of(r.judged_seconds, (r.budget or {}).get("seconds")),
             _of(r.mib, (r.budget or {}).get("mib")),
             r.status,
         )
@@ -175,11 +188,8 @@ def table(results: list[Result]) -> str:
         if r.error:
             text += [f"      | {code}" for code in r.error.source.splitlines()]
             text += [f"      {code}" for code in r.error.traceback]
-    count = {status: sum(r.status == status for r in results) for status in ("passed", "over budget", "failed")}
-    if words := legend(results):
-        text += ["", words]
-    text += ["", ", ".join(f"{number} {status}" for status, number in count.items() if number)]
-    return "\n".join(text)
+    explained = [SECONDS, BUDGET] if any(r.status == "over budget" for r in results) else []
+    return "\n".join([*text, "", *explained, summary(results)])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -202,8 +212,15 @@ tr.detail td { padding-top: 0 } tr.with-detail td { border-bottom: 0 }
 .failure { color: #b3261e; overflow-wrap: anywhere } .note { color: #8a5a00 }
 pre { background: #f5f6f8; border-left: 4px solid #b3261e; padding: .6rem .9rem; overflow-x: auto; font-size: .85rem }
 pre.trace { border-color: #c9ced6 }
+@media (max-width: 48rem) {  /* a phone: each notebook is a block, each value a line with its name */
+  main { padding: 0 .5rem } thead { display: none } table, tbody, tr, td { display: block; border: 0 }
+  td, td.n { text-align: left; padding: .1rem .8rem; border: 0; overflow-wrap: anywhere; white-space: normal }
+  tr { padding: .5rem 0; border-bottom: 1px solid #e3e6ea } tr.with-detail { border: 0 } td.n small { display: inline }
+  td[data-head]::before { content: attr(data-head) ": "; color: #555f6d }
+}
 """
-SIGNS = {"passed": "✓ passed", "over budget": "△ over budget", "failed": "✗ failed"}
+SIGNS = {"passed": "✓ passed", "over budget": "△ passed over budget", "failed": "✗ failed"}
+HEADS = ("notebook", "device", "data", "seconds", "peak MiB", "KB", "recorded numbers", "result")
 
 
 def as_json(results: list[Result]) -> list[dict]:
@@ -232,37 +249,42 @@ def _rows(result: Result) -> str:
             f"<pre>{text(error.source)}</pre><pre class='trace'>{text(chr(10).join(error.traceback))}</pre>"
         )
     cells = [
-        f"<td>{f'<a href={json.dumps(text(result.page))}>{name}</a>' if result.page else name}</td>",
-        f"<td>{text(result.device)}</td><td>{text(result.origin)}</td>",
+        ("", f"<a href={json.dumps(text(result.page))}>{name}</a>" if result.page else name),
+        ("", text(result.device)),
+        ("", text(result.origin)),
         *(
-            f'<td class="n">{value:.{digits}f}<small>{f"of {budget[unit]:g}" if budget else "no budget"}'
-            f"{' cpu' if unit == 'seconds' and value < result.seconds else ''}</small></td>"
+            ("n", f"{value:.{digits}f} <small>{f'of {budget[unit]:g}' if budget else 'no budget'}</small>")
             for value, unit, digits in ((result.judged_seconds, "seconds", 1), (result.mib, "mib", 0))
         ),
-        f'<td class="n">{result.kilobytes:.0f}</td><td><ul>{numbers}</ul></td>',
-        f'<td class="s {result.status.split()[0]}">{SIGNS[result.status]}</td>',
+        ("n", f"{result.kilobytes:.0f}"),
+        ("", f"<ul>{numbers}</ul>"),
+        (f"s {result.status.split()[0]}", SIGNS[result.status]),
     ]
-    row = f"<tr{' class=with-detail' if details else ''}>{''.join(cells)}</tr>"
+    row = "".join(
+        f'<td class="{look}" data-head="{head}">{cell}</td>' for head, (look, cell) in zip(HEADS, cells, strict=True)
+    )
+    row = f"<tr{' class=with-detail' if details else ''}>{row}</tr>"
     return row + (f'<tr class="detail"><td colspan="8">{details}</td></tr>' if details else "")
 
 
-def write(results: list[Result], out: Path, title: str, device: str, interrupted: bool = False) -> None:
+def write(
+    results: list[Result], out: Path, title: str, device: str, interrupted: bool = False, about: Sequence[str] = ()
+) -> None:
     """Write report.html and report.json to the folder `out`.
 
-    device: what the notebooks ran on, in words. interrupted: the run was ended before its last notebook.
+    device: what the notebooks ran on, in words. interrupted: the run was ended before its last notebook. about: what
+        else there is to say of this machine, sentences.
     """
     out.mkdir(parents=True, exist_ok=True)
     data = {"title": title, "device": device, "interrupted": interrupted, "results": as_json(results)}
     (out / "report.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    failed = sum(r.status == "failed" for r in results)
-    summary = f"{len(results)} notebooks on {device}, {failed or 'none'} failed" + (", interrupted" * interrupted)
-    words = "".join(f"<p>{html.escape(line)}</p>" for line in (summary, legend(results)) if line)
-    heads = ("notebook", "device", "data", "seconds", "peak MiB", "KB", "recorded numbers", "result")
+    first = f"{len(results)} notebooks on {device}: {summary(results)}" + (", interrupted" * interrupted)
+    words = "".join(f"<p>{html.escape(line)}</p>" for line in (first, *about, f"{SECONDS} {BUDGET}"))
     page = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)}: report</title><style>{STYLE}</style></head>
 <body><main><header><h1>{html.escape(title)}</h1>{words}</header>
-<table><thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr></thead>
+<table><thead><tr>{"".join(f"<th>{head}</th>" for head in HEADS)}</tr></thead>
 <tbody>{"".join(map(_rows, results))}</tbody></table></main></body></html>
 """
     (out / "report.html").write_text(page, encoding="utf-8")
