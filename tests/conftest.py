@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import time
@@ -198,13 +199,36 @@ def skip_or_fail(reason: str) -> None:
     pytest.skip(reason)
 
 
+def why_not(part: str) -> str:
+    """Why a part of the system that the course can do without is of no use here, in a sentence; empty if it is."""
+    from tools import slides_browser
+    from tools.grade import sandbox
+    from torchcourse import compiling
+    from torchcourse.cluster import practice
+
+    if part == "bubblewrap":
+        return sandbox.why_not()
+    if part == "Slurm":
+        return practice.why_not()
+    if part == "compiler":  # with Python's headers
+        return compiling.missing() or ""
+    found = slides_browser.executable() if part == "chromium" else shutil.which(part)
+    return "" if found else f"{part} is not installed (Debian: apt install {part})."
+
+
+def need(*parts: str) -> None:
+    """Skip the test where one of these parts is missing: the one way to say so (see `why_not`)."""
+    for reason in filter(None, map(why_not, parts)):
+        if "has to be started by root" in reason or "refuses them" in reason:
+            pytest.skip(reason)  # nothing to install helps
+        skip_or_fail(reason)
+
+
 @pytest.fixture(scope="module")
 def chromium():
     """Headless Chromium, for the tests of one file."""
-    from tools import slides, slides_browser
+    from tools import slides_browser
 
-    try:
-        with slides_browser.browser() as opened:
-            yield opened
-    except slides.SlidesError as error:
-        skip_or_fail(str(error))
+    need("chromium")
+    with slides_browser.browser() as opened:
+        yield opened

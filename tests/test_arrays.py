@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import skip_or_fail, wait_until
+from conftest import need, wait_until
 
 from tools import arrays, course, run
 from tools.grade import rehearsal, sandbox
@@ -25,8 +25,7 @@ LAB = "00_getting_started"
 
 @pytest.fixture(scope="module")
 def cluster():
-    if reason := practice.why_not():
-        pytest.skip(reason) if "refuses" in reason else skip_or_fail(reason)
+    need("Slurm")
     pytest.importorskip("submitit", reason="job arrays need submitit: pip install -e '.[slurm]'")
     with practice.Cluster() as cluster:
         yield cluster
@@ -266,8 +265,7 @@ def test_a_class_graded_on_two_nodes_one_of_which_dies_equals_the_one_graded_her
 @pytest.mark.slow
 def test_term_writes_the_table_of_what_is_finished_and_empties_the_queue(site, tmp_path):
     """The real command, real sandboxes on the nodes: when TERM comes, one submission is finished, one is running."""
-    if reason := sandbox.why_not():
-        skip_or_fail(reason)
+    need("bubblewrap")
     hand_in(tmp_path / "in" / "ada", slope="def slope(f, x):\n    return 1.0\n")
     hand_in(tmp_path / "in" / "slow", slope="import time\nwhile True:\n    time.sleep(0.1)")
     words = [str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--synthetic", "--slurm", "local"]

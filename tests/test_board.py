@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
-from test_hub import PASSWORD, PATIENCE, PICTURES, Hub, need_package, wait_until
+from test_hub import PASSWORD, PATIENCE, PICTURES, Hub, wait_until
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import websocket_connect
 
@@ -389,8 +389,6 @@ class Api:
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """A hub with a board."""
-    for package in ("jupyterhub", "nbgitpuller", "playwright"):
-        need_package(package)
     data = tmp_path_factory.mktemp("data")
     data.chmod(0o755)
     running = Hub(tmp_path_factory.mktemp("hub"), data, "--board")

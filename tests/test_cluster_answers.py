@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import is_alive, skip_or_fail, submitted, wait_until
+from conftest import is_alive, need, submitted, wait_until
 
 from torchcourse.checks import engine, evaluate, pretend
 from torchcourse.cluster import practice
@@ -52,8 +52,7 @@ sys.exit(int(sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def site():
-    if reason := practice.why_not():
-        pytest.skip(reason) if "refuses" in reason else skip_or_fail(reason)
+    need("Slurm")
     with practice.Cluster(gpus=2, cpus=2) as site:
         yield site
 

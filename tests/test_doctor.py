@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import skip_or_fail
+from conftest import need
 from environments import small_machine
 from safetensors.torch import save_file
 
@@ -97,10 +97,8 @@ doctor.main(json=True)
 
 def test_on_a_small_machine_without_network(tmp_path):
     """Two cores, 64 MiB of /dev/shm, no network: enough for the course, and each process of it works."""
-    sandbox = small_machine(tmp_path)
-    if not sandbox:
-        skip_or_fail("there is no bubblewrap to make such a machine")
-    command = [*sandbox, sys.executable, "-c", PATIENT_DOCTOR]
+    need("bubblewrap")
+    command = [*small_machine(tmp_path), sys.executable, "-c", PATIENT_DOCTOR]
     env = os.environ | {"TORCHCOURSE_DATA": str(tmp_path / "nothing")}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     told = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}

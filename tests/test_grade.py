@@ -19,7 +19,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from conftest import skip_or_fail
+from conftest import need
 
 from tools import course
 from tools.grade import __main__ as command
@@ -253,10 +253,7 @@ def write(path: Path, book) -> Path:
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
     """The folder with the grades of the class."""
-    try:
-        sandbox.refuse_without()
-    except SystemExit:
-        skip_or_fail("grading needs bubblewrap: apt install bubblewrap")
+    need("bubblewrap")
     root = tmp_path_factory.mktemp("grade")
     folder, out = root / "handed in", root / "grades"
     canary = root / "canary"
@@ -409,27 +406,20 @@ def test_page_says_what_was_wrong(graded):
     assert rows(graded, "exercises")["half", "first_tensor"]["outcome"] == "not attempted"
 
 
-def test_page_in_a_browser(graded):
+def test_page_in_a_browser(graded, chromium):
     """Nothing runs, nothing is fetched; and a picture for people to look at."""
-    from tools.slides_browser import browser
-    from tools.slides_theme import SlidesError
-
     folder = course.ROOT / "build" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with browser() as chromium:
-            for student in ("cheat", "half"):
-                tab = chromium.new_page(viewport={"width": 1000, "height": 1400})
-                asked = []
-                tab.on("request", lambda request, asked=asked: asked.append(request.url))
-                tab.on("dialog", lambda dialog: pytest.fail("a script ran"))
-                tab.goto((graded / "feedback" / student / f"{LAB}.html").as_uri())
-                tab.screenshot(path=folder / f"grade-{student}.png", full_page=True)
-                assert tab.title() == f"Lab 00 · Getting started · {student}"
-                assert all(url.startswith(("file:", "data:")) for url in asked), asked
-                assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    except SlidesError as missing:
-        skip_or_fail(str(missing))
+    for student in ("cheat", "half"):
+        tab = chromium.new_page(viewport={"width": 1000, "height": 1400})
+        asked = []
+        tab.on("request", lambda request, asked=asked: asked.append(request.url))
+        tab.on("dialog", lambda dialog: pytest.fail("a script ran"))
+        tab.goto((graded / "feedback" / student / f"{LAB}.html").as_uri())
+        tab.screenshot(path=folder / f"grade-{student}.png", full_page=True)
+        assert tab.title() == f"Lab 00 · Getting started · {student}"
+        assert all(url.startswith(("file:", "data:")) for url in asked), asked
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_grading_again_replaces_one_and_keeps_the_rest(graded):

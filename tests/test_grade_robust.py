@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import skip_or_fail
+from conftest import need
 
 from tools import course
 from tools.grade import __main__ as command
@@ -666,10 +666,7 @@ SLOW = "import time\nprint('here')\nwhile True:\n    time.sleep(0.1)"
 
 def test_term_writes_the_tables_and_leaves_nothing(tmp_path, prepared):
     """The real command with a real sandbox: one submission is finished when TERM comes, one is running."""
-    try:
-        sandbox.refuse_without()
-    except SystemExit:
-        skip_or_fail("grading needs bubblewrap: apt install bubblewrap")
+    need("bubblewrap")
     put(tmp_path / "in" / "ada" / "lab.ipynb", lab())
     put(tmp_path / "in" / "slow" / "lab.ipynb", with_cells(1, SLOW))
     put(tmp_path / "in" / "cut" / f"{LAB}.ipynb", "{")
@@ -707,10 +704,7 @@ judge._work(out, [sleeps], "00_getting_started", {}, sandbox.Limits(600, 600, 16
 
 def test_a_judge_that_is_ended_removes_what_it_made(tmp_path):
     """Its folder, its sandbox, and the group that counts the sandbox's memory."""
-    try:
-        sandbox.refuse_without()
-    except SystemExit:
-        skip_or_fail("grading needs bubblewrap: apt install bubblewrap")
+    need("bubblewrap")
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", JUDGE], cwd=course.ROOT, env=environment) as judging:
         inside = []

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import skip_or_fail, submitted
+from conftest import need, submitted
 
 from torchcourse import cli
 from torchcourse.cluster import job, practice
@@ -248,8 +248,7 @@ def for_the_practice_cluster(text):
 
 @pytest.mark.slow
 def test_slurm_takes_the_options_of_every_site(tmp_path, monkeypatch):
-    if reason := practice.why_not():
-        pytest.skip(reason) if "refuses" in reason else skip_or_fail(reason)
+    need("Slurm")
     monkeypatch.chdir(tmp_path)
     with practice.Cluster(nodes=2, cpus=128, gpus=8, mib=800_000) as site:
         for name, known in SITES.items():
@@ -296,8 +295,7 @@ with checkpoint.StopFlag(signal.SIGUSR1) as stop, distributed.setup("gloo") as m
 
 @pytest.mark.slow
 def test_scripts_of_the_practice_cluster_run(tmp_path, monkeypatch):
-    if reason := practice.why_not():
-        pytest.skip(reason) if "refuses" in reason else skip_or_fail(reason)
+    need("Slurm")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_KILL_BAD_EXIT", "1")  # as where a site's KillOnBadExit says so

@@ -6,8 +6,6 @@ The sources are those of the lecture's `%%writefile` cells. Without a compiler t
 and with CI=true they fail.
 """
 
-import platform
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +13,7 @@ from pathlib import Path
 import jupytext
 import pytest
 import torch
-from conftest import skip_or_fail
+from conftest import need
 from torch import nn
 
 from tools.course import ROOT
@@ -39,8 +37,7 @@ def built(*command: object) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """The lecture's files, two images' worth of bytes among them."""
-    if platform.system() != "Linux" or not shutil.which("g++"):
-        skip_or_fail("The C++ of chapter 12 is built on Linux with g++.")
+    need("compiler")
     folder = tmp_path_factory.mktemp("libtorch")
     for cell in jupytext.read(ROOT / "notebooks" / "12_beyond_python.md").cells:
         name, _, source = cell.source.partition("\n")
@@ -77,8 +74,7 @@ def package(folder) -> Path:
 
 
 def with_cmake(folder: Path) -> Path:
-    if not shutil.which("cmake"):
-        skip_or_fail("cmake is not installed.")
+    need("cmake")
     built("cmake", "-S", folder, "-B", folder / "build", f"-DPython3_EXECUTABLE={sys.executable}")
     built("cmake", "--build", folder / "build")
     return folder / "build" / "read"

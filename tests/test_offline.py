@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import skip_or_fail
+from conftest import need
 from environments import small_machine
 
 from tools import course
@@ -17,7 +17,8 @@ from tools import course
 @pytest.fixture
 def offline(tmp_path) -> list[str]:
     """The beginning of a command that runs there."""
-    return small_machine(tmp_path) or skip_or_fail("there is no bubblewrap to make a machine without network")
+    need("bubblewrap")
+    return small_machine(tmp_path)
 
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess:

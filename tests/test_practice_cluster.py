@@ -9,21 +9,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import skip_or_fail, wait_until
+from conftest import need, wait_until
 
 from torchcourse.cluster import practice
 from torchcourse.errors import CourseError
 
-REFUSED = "this machine refuses them"  # a kernel or a container without namespaces: nothing to install helps
-
 
 @pytest.fixture(scope="module")
 def site():
-    reason = practice.why_not()
-    if REFUSED in reason:
-        pytest.skip(reason)
-    if reason:
-        skip_or_fail(reason)
+    need("Slurm")
     with practice.Cluster(gpus=2) as site:
         yield site
 

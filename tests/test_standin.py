@@ -1,11 +1,11 @@
 """The rehearsal of `make gpu`: a CUDA device that is not there."""
 
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
+from conftest import need
 
 from tools import standin
 from tools.standin import __main__ as command
@@ -67,8 +67,7 @@ assert mnist.train(mnist.Setting(seen=400)).history[0].training.loss < 50
 @pytest.fixture(scope="module")
 def built():
     """Where a process finds the stand-in."""
-    if sys.platform != "linux" or not shutil.which(os.environ.get("CXX", "g++")):
-        pytest.skip("the stand-in is built with g++ on Linux")
+    need("compiler")
     return os.environ | command.environment(command.build())
 
 

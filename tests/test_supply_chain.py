@@ -17,7 +17,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
-from conftest import skip_or_fail
+from conftest import need
 from packaging.requirements import Requirement
 
 from tools import lock, npm
@@ -44,8 +44,7 @@ def test_every_npm_package_has_a_hash_and_no_registry_is_named(wanted):
 @pytest.fixture
 def registry(tmp_path, monkeypatch):
     """A registry with one package, which brings a script; returns a folder with a package.json and a right lock."""
-    if not shutil.which("npm"):
-        skip_or_fail("npm is not installed")
+    need("npm")
     content = {"package/package.json": {"name": "demo", "version": "1.0.0", "scripts": {"install": "touch was-run"}}}
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:

@@ -3,12 +3,11 @@
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
-from conftest import skip_or_fail
+from conftest import need
 
 from tools import walls
 
@@ -61,8 +60,7 @@ print(json.dumps(found))
 
 def tried(shared_memory: bool) -> dict[str, int]:
     """What a program under the filter may do: name -> errno."""
-    if shutil.which("bwrap") is None:
-        skip_or_fail("bubblewrap loads the filter, and it is not installed")
+    need("bubblewrap")
     program = walls.seccomp(shared_memory=shared_memory)
     if program is None:
         pytest.skip("no filter for this machine")
@@ -103,8 +101,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(("strategy", "start"), [("file_descriptor", "fork"), ("file_system", "fork")])
 def test_workers_hand_over_their_batches(tmp_path, strategy: str, start: str):
     """DataLoader workers share memory in /dev/shm, which stays allowed."""
-    if shutil.which("bwrap") is None:
-        skip_or_fail("bubblewrap loads the filter, and it is not installed")
+    need("bubblewrap")
     program = walls.seccomp(shared_memory=False)
     if program is None:
         pytest.skip("no filter for this machine")

@@ -8,6 +8,7 @@ started: when we ask it to, and when we are gone, even by `kill -9`.
 """
 
 import logging
+import math
 import os
 import sys
 import tempfile
@@ -32,7 +33,6 @@ from tools.course import ROOT
 
 WATCHER = ROOT / "src" / "torchcourse" / "distributed" / "watcher.py"
 SAMPLE_EVERY, AT_MOST = 0.2, 1.0  # seconds between two looks at the kernel; more where looking takes long
-START_LIMIT = 300  # seconds in which a kernel starts, on a machine that has other things to do
 PATIENCE = 30  # seconds that the watcher has to end everything, on a busy machine; then we do what we can
 MIB = 2**20
 
@@ -105,7 +105,7 @@ def execute(
                     engine_name=WritesAtTheEnd.__name__,
                     kernel_name="python3",
                     progress_bar=False,
-                    start_timeout=START_LIMIT,
+                    start_timeout=math.ceil(timeout),  # on a busy machine, a kernel starts late
                     # Straight to nbclient. Not papermill's `cwd`: that would move this process as well.
                     resources={"metadata": {"path": str(source.parent)}},
                     kernel_manager_class=kernel.manager,

@@ -38,7 +38,7 @@ FAILS_AT = 3  # times the budget. Between one and three times: passes, and the r
 KILLED_AT = 5  # times the budget: the notebook works without end, or may as well
 KILLED_AFTER = 600  # seconds, where there is no budget
 WAITS = 1800  # seconds by the clock: the notebook waits for what never comes, however busy the machine is
-OURS = 0.1  # seconds of processor time that a round of `slower` takes where the budgets in course.toml come from
+OURS = 0.084  # seconds of processor time that a round of `slower` takes where the budgets in course.toml come from
 MEASURES = re.compile(r"\b(timing|perf_counter)\b")  # in the code of a notebook whose seconds mean something
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -291,14 +291,14 @@ def slower() -> float:
     images = torch.ones(32, 3, 32, 32)
     filters = torch.ones(32, 3, 3, 3, requires_grad=True), torch.ones(32, 32, 3, 3, requires_grad=True)
     rounds = []
-    for _ in range(6):  # the first one also prepares
+    for _ in range(10):  # the first one also prepares
         start = time.process_time()
-        for _ in range(10):
+        for _ in range(3):
             found = images
             for each in filters:
                 found = torch.nn.functional.conv2d(found, each).relu()
             found.mean().backward()
-        sum(number * number for number in range(300_000))
+        sum(number * number for number in range(100_000))
         rounds.append(time.process_time() - start)
     torch.set_num_threads(threads)
     return max(1.0, min(rounds) / OURS)
