@@ -14,10 +14,10 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from conftest import is_alive, wait_until
+from conftest import is_alive, need, wait_until
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from tools import compare, course, report, run
+from tools import compare, course, report, run, slides_browser
 from tools import execute as execution
 from tools.course import ROOT
 
@@ -493,6 +493,33 @@ def test_a_gentle_notebook_and_its_processes_have_the_lowest_priority(tmp_path):
     assert not result.failures
     *_, cell = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
     assert cell.outputs[0].text == "19 19\n"
+
+
+def test_the_report_says_what_its_numbers_mean_and_fits_a_phone(tmp_path):
+    expected = {"three_numbers": {"cpu.real": [2, 2]}, "a_number_with_a_long_name": {"cpu.real": [0, 1]}}
+    values = {"three_numbers": 2, "a_number_with_a_long_name": 0.12345}
+    results = [
+        judged(values, expected, seconds=9, cpu_seconds=9),
+        judged(values | {"three_numbers": 3}, expected, seconds=9, cpu_seconds=9),
+        judged(seconds=11, cpu_seconds=12),
+    ]
+    results[1].failures.append("no_word_of_this_is_short_enough_for_a_phone" * 3)
+    report.write(results, tmp_path, "A course", "cpu", about=["This machine is slow."])
+    text = (tmp_path / "report.html").read_text()
+    for words in (
+        "1 passed, 1 passed over budget, 1 failed",
+        "three_numbers: 2, as expected",
+        "three_numbers: 3, not 2",
+    ):
+        assert words in text
+    assert report.BUDGET in text and report.SECONDS in text and "This machine is slow." in text
+    need("chromium")
+    with slides_browser.browser() as chromium:
+        for width in (390, 1280):
+            tab = chromium.new_page(viewport={"width": width, "height": 800})
+            tab.goto((tmp_path / "report.html").as_uri())
+            assert tab.evaluate("document.documentElement.scrollWidth") == width
+            tab.screenshot(path=tmp_path / f"report-{width}.png", full_page=True)
 
 
 # A runner that is ended from outside, as a process of its own

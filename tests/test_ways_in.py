@@ -170,3 +170,18 @@ def test_links_and_commands_lead_somewhere(page):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z-]+)\b", " ".join(re.findall(r"`[^`]+`|^make .*$", text, re.MULTILINE))))
     assert named <= targets, named - targets
+
+
+def test_the_lines_for_apt_work_beside_another_nodejs():
+    """Debian's npm conflicts with the Node.js of others, and then apt installs nothing of its line."""
+    pages = "\n".join(page.read_text() for place in ("*", "docs/*", "hub/**/*") for page in ROOT.glob(f"{place}.md"))
+    lines = re.findall(r"^.*apt(?:-get)? install.*\bnpm\b.*$", pages, re.MULTILINE)
+    assert lines and all(re.search(r"command -v npm \|\| (sudo )?apt install npm *#", line) for line in lines), lines
+
+
+def test_readme_names_the_packages_that_ci_installs():
+    readme = (ROOT / "README.md").read_text()
+    named = {word for line in re.findall(r"apt install ([^#`\n]*)#", readme) for word in line.split()}
+    script = (ROOT / ".ci" / "run").read_text()
+    installed = {word for words in re.findall(r"needed\+=\((.*)\)", script) for word in words.split()}
+    assert installed - named == {"git", "fonts-dejavu"} and named <= installed

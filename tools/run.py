@@ -166,7 +166,8 @@ def judge(
         number = Number(name, value, low, high)
         result.numbers.append(number)
         if number.verdict == "out of range":
-            result.failures.append(f"{name} is {value:.4g}, outside its range of {low:g} to {high:g}")
+            place = f"not the expected {low:g}" if low == high else f"outside its range of {low:g} to {high:g}"
+            result.failures.append(f"{name} is {value:.4g}, {place}")
         elif number.verdict == "no range" and name in ranges:
             result.notes.append(f"{name} not measured on {result.key}: no range to compare with")
     for name in ranges:
