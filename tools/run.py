@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
 from nbformat import NotebookNode
@@ -38,7 +39,8 @@ FAILS_AT = 3  # times the budget. Between one and three times: passes, and the r
 KILLED_AT = 5  # times the budget: the notebook works without end, or may as well
 KILLED_AFTER = 600  # seconds, where there is no budget
 WAITS = 1800  # seconds by the clock: the notebook waits for what never comes, however busy the machine is
-OURS = 0.084  # seconds of processor time that a round of `slower` takes where the budgets in course.toml come from
+OURS = 0.084  # seconds of processor time that a round of `pace` takes where the budgets in course.toml come from
+CROWDED = 2  # times that work takes as long by the clock as it would alone: what yields to others would starve
 MEASURES = re.compile(r"\b(timing|perf_counter)\b")  # in the code of a notebook whose seconds mean something
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -278,12 +280,18 @@ def best_device() -> tuple[str, str]:
     return best.type, device.describe(best)
 
 
-@functools.cache
-def slower() -> float:
-    """How many times as long a core of this machine takes as one where the budgets come from; 1 where it is faster.
+class Pace(NamedTuple):
+    """How fast this machine is, see `pace`."""
 
-    A round is what notebooks do most, convolutions and Python, on one thread. What counts is processor time, and the
-    shortest of several rounds: what else the machine does hardly matters.
+    slower: float  # times that a core takes as long as where the budgets come from; 1 where it is faster
+    crowded: float  # times that work takes as long by the clock as it would alone: 1 on a quiet machine
+
+
+@functools.cache
+def pace() -> Pace:
+    """Measure a fixed piece of work: what notebooks do most, convolutions and Python, on one thread, in a second.
+
+    For `slower`, processor time counts, and the shortest of several rounds: what else the machine does hardly matters.
     """
     import torch
 
@@ -292,17 +300,18 @@ def slower() -> float:
     images = torch.ones(32, 3, 32, 32)
     filters = torch.ones(32, 3, 3, 3, requires_grad=True), torch.ones(32, 32, 3, 3, requires_grad=True)
     rounds = []
-    for _ in range(10):  # the first one also prepares
-        start = time.process_time()
+    for _ in range(10):
+        start = time.process_time(), time.perf_counter()
         for _ in range(3):
             found = images
             for each in filters:
                 found = torch.nn.functional.conv2d(found, each).relu()
             found.mean().backward()
         sum(number * number for number in range(100_000))
-        rounds.append(time.process_time() - start)
+        rounds.append((time.process_time() - start[0], time.perf_counter() - start[1]))
     torch.set_num_threads(threads)
-    return max(1.0, min(rounds) / OURS)
+    work, clock = zip(*rounds[1:], strict=True)  # the first one also prepares
+    return Pace(max(1.0, min(work) / OURS), sum(clock) / sum(work))
 
 
 def about(device: str) -> list[str]:
@@ -310,11 +319,13 @@ def about(device: str) -> list[str]:
     from torchcourse import compiling  # and with it PyTorch, which the login node of a cluster does without
 
     sentences = []
-    if device == "cpu" and slower() > 1.1:
+    if device == "cpu" and pace().slower > 1.1:
         sentences.append(
-            f"A core of this machine takes {slower():.1f} times as long as one where the budgets come from: "
+            f"A core of this machine takes {pace().slower:.1f} times as long as one where the budgets come from: "
             "each budget in seconds is so many times as large here."
         )
+    if pace().crowded > CROWDED:
+        sentences.append("Other programs keep this machine busy: this takes longer, and measured times mean little.")
     return sentences + [f"Left out: {lacks}" for lacks in (compiling.missing(), practice.why_not()) if lacks]
 
 
@@ -334,7 +345,7 @@ def perform(
     executed = out / course.KINDS[kind] / source.name
     budget, ranges = chapter.budget.get(kind, {}), chapter.ranges.get(kind)
     if device == "cpu":
-        budget = {key: limit | {"seconds": round(slower() * limit["seconds"])} for key, limit in budget.items()}
+        budget = {key: limit | {"seconds": round(pace().slower * limit["seconds"])} for key, limit in budget.items()}
     result = run_notebook(
         source,
         executed,
@@ -417,7 +428,7 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
         def run_others() -> None:
             for job in waiting:
                 if not interrupted.is_set():
-                    run(job, gently=not measured.is_set())
+                    run(job, gently=not measured.is_set() and pace().crowded < CROWDED)
 
         def run_others_meanwhile() -> None:
             if device != "cpu":
