@@ -22,6 +22,8 @@ import pytest
 if TYPE_CHECKING:
     import psutil
 
+    from torchcourse.checks.show import Result
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch is imported: two workers that take both cores each wait for one another.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -222,6 +224,13 @@ def need(*parts: str) -> None:
         if "has to be started by root" in reason or "refuses them" in reason:
             pytest.skip(reason)  # nothing to install helps
         skip_or_fail(reason)
+
+
+def made_here(result: Result) -> Result:
+    """A verdict. Skips the test where this machine lacks what the exercise needs, such as a compiler."""
+    if result.outcome == "not checked":
+        skip_or_fail(result.message)
+    return result
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from conftest import made_here
 from test_switches import many_at_once, takes_long
 
 from tools import course
@@ -40,7 +41,7 @@ def rows_count_as_students_code(monkeypatch):
 
 def judged(name: str, function: object, seed: int) -> Result:
     """The verdict on one of a Spec's own functions. For a value exercise, the value that it returns is the answer."""
-    result = evaluate(name, function() if SPECS[name].takes_value else function, seed)
+    result = made_here(evaluate(name, function() if SPECS[name].takes_value else function, seed))
     assert result.judge_failed is None, f"seed {seed}\n{result.text}\n{result.judge_failed!r}"
     return result
 
@@ -69,7 +70,7 @@ def rows(kind: str) -> list:
 def test_right_answers_are_right(name, answer, tmp_path):
     if takes_long(name) and answer is SPECS[name].solution:  # once with all that a notebook can have switched
         with many_at_once(tmp_path):
-            result = evaluate(name, answer, 0)
+            result = made_here(evaluate(name, answer, 0))
         assert result.correct, f"with many switches set\n{result.text}\n{result.judge_failed!r}"
         return
     others = SPECS[name].also_right
