@@ -31,7 +31,6 @@ from tqdm import tqdm
 from tools import arrays, course, report
 from tools.execute import Execution, execute
 from tools.result import CellError, Number, Result
-from torchcourse.cluster import practice
 
 RECORD = "application/vnd.torchcourse.record+json"  # see torchcourse.record
 LARGEST = 500_000  # bytes of an executed notebook: GitHub shows it, a diff of it can be read
@@ -316,7 +315,9 @@ def pace() -> Pace:
 
 def about(device: str) -> list[str]:
     """What the report has to say of this machine: how fast it is, and what cells leave out here, a sentence each."""
-    from torchcourse import compiling  # and with it PyTorch, which the login node of a cluster does without
+    # Not above: with them comes PyTorch, which the login node of a cluster does without.
+    from torchcourse import compiling
+    from torchcourse.cluster import practice
 
     sentences = []
     if device == "cpu" and pace().slower > 1.1:
