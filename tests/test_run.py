@@ -193,6 +193,8 @@ def test_a_solution_must_satisfy_its_checks(tmp_path):
     wrong, right = said.format("incorrect"), said.format("correct")
     assert execute(tmp_path, right, wrong, kind="solution").failures == ["the check of scale says: incorrect"]
     assert execute(tmp_path, wrong, right, kind="solution").failures == []
+    result = execute(tmp_path, said.format("not checked"), kind="solution")
+    assert result.status == "passed" and "left out: the check of scale" in report.table([result])
 
 
 @pytest.mark.parametrize(
