@@ -41,8 +41,8 @@ build: $(VENV)/.installed ## make notebooks, labs and figures from their text so
 release: $(VENV)/.installed ## the tree for students in release/: lectures, labs, package; no solution notebooks
 	@$(BIN)/python -m tools.release
 
-lab: $(VENV)/.installed ## open JupyterLab on the labs
-	@$(BIN)/jupyter lab labs
+lab: $(VENV)/.installed ## open JupyterLab on a copy of the course of your own, in work/
+	@$(BIN)/python -m tools.lab $(OPTIONS)
 
 slides: $(VENV)/.installed ## offline HTML decks in build/slides (needs npm)
 	@$(BIN)/python -m tools.slides

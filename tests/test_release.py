@@ -1,6 +1,7 @@
 """The tree that students get, and grading by nbgrader."""
 
 import hashlib
+import itertools
 import os
 import re
 import shlex
@@ -104,7 +105,7 @@ def test_the_source_distribution_makes_the_same_wheel(tree, tmp_path):
         # Python has filters since 3.11.4.
         archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    project = {"LICENSE", "LICENSE-TEXT", "README.md", "pyproject.toml", "src"}
+    project = {"LICENSE", "LICENSE-TEXT", "pyproject.toml", "src"}
     assert {path.name for path in unpacked.iterdir()} - {"PKG-INFO", ".gitignore"} == project
     assert build_wheel(tmp_path, unpacked).read_bytes() == next(tree.glob("*.whl")).read_bytes()
 
@@ -133,16 +134,152 @@ def test_publishing_as_documented_puts_the_wheel_where_notebooks_look(tmp_path):
     assert hashlib.sha256(at("v1", name)).hexdigest() == digest == hashlib.sha256(at("v2", name)).hexdigest()
 
 
-def test_a_notebook_that_was_not_built_is_not_released(tmp_path):
-    copy = tmp_path / "course"
-    for folder in ("labs", "notebooks", "src"):
-        shutil.copytree(course.ROOT / folder, copy / folder, ignore=IGNORED)
+# ---------------------------------------------------------------------------------------------------------------------
+# What somebody has typed into labs/ and notebooks/
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A copy of the course that a test may change."""
+    root = tmp_path / "course"
+    for folder in ("hub", "labs", "notebooks", "solutions", "src", "tools"):
+        shutil.copytree(course.ROOT / folder, root / folder, ignore=IGNORED)
     for name in FILES:
-        shutil.copy(course.ROOT / name, copy)
-    lab = copy / "labs" / f"{CHAPTERS[0].name}.ipynb"
-    lab.write_text(lab.read_text().replace("PACKAGE =", "SOMETHING ="))
-    with pytest.raises(SystemExit, match="run `make build`"):
-        release(tmp_path / "release", copy)
+        shutil.copy(course.ROOT / name, root)
+    return root
+
+
+def work_in(path, cell_id, source):
+    """What Jupyter leaves: a changed cell, an output, and the kernel's version."""
+    notebook = nbformat.read(path, as_version=4)
+    (cell,) = (cell for cell in notebook.cells if cell.id == cell_id)
+    cell.source, cell.execution_count = source, 1
+    cell.outputs = [nbformat.v4.new_output("stream", text="typed by the instructor")]
+    notebook.metadata.language_info["version"] = "3.12.1"
+    nbformat.write(notebook, path)
+
+
+# Hands out, publishes and grades in the copy, and prints what students and the grader would get of one lab.
+ALL_WAYS = """
+import sys
+from pathlib import Path
+from tools import course, release
+from tools.grade.collect import Cell
+from tools.grade.restore import lab, restore
+from tools.hub import publish
+from tools.site import sources
+
+name = sys.argv[1]
+release.release(Path("release"))
+print(Path("release", "labs", f"{name}.ipynb").read_text())
+publish.publish(Path("state"))
+print(publish.git(f"--git-dir={publish.repository(Path('state'))}", "show", f"main:labs/{name}.ipynb"))
+gathered = sources.Sources()
+sources.add_chapter(gathered, *course.select([name]), "address", course.ROOT)
+print(gathered.pages[f"labs/{name}.ipynb"].decode(), gathered.extra[f"files/labs/{name}.ipynb"].decode())
+kept = [Cell(c.id, c.source, c.cell_type == "code") for c in lab(name).cells if not c.id.startswith("answer-")]
+print(*(cell.source for cell in restore(name, kept)[0].cells), "the end")
+"""
+
+
+def test_an_answer_typed_into_labs_reaches_nobody(copied):
+    """Not the release, the hub's repository, the website, or the grade of a student who has deleted the answer cell."""
+    name = CHAPTERS[0].name
+    answers = [cell.id for cell in build.edition(CHAPTERS[0], "lab").cells if cell.id.startswith("answer-")]
+    for answer in answers:
+        work_in(copied / "labs" / f"{name}.ipynb", answer, "pass  # typed by the instructor")
+    environment = os.environ | {"PYTHONPATH": f"{copied / 'src'}{os.pathsep}{copied}"}
+    command = [sys.executable, "-c", ALL_WAYS, name]
+    done = subprocess.run(command, cwd=copied, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(build.STUB) == 5 * len(answers) and "the end" in done.stdout
+    assert "typed by the instructor" not in done.stdout
+
+
+@pytest.mark.parametrize("change", ["worked in", "saved", "another source", "missing"])
+def test_a_lecture_that_is_not_as_built_is_not_handed_out(copied, change):
+    """The sentence names the file and the way out, and what was released before is still there."""
+    name = CHAPTERS[0].name
+    path, source = copied / "notebooks" / f"{name}.ipynb", copied / "notebooks" / f"{name}.md"
+    notebook = nbformat.read(path, as_version=4)
+    if change == "worked in":
+        work_in(path, next(cell.id for cell in notebook.cells[2:] if cell.cell_type == "code"), "prediction = 3")
+    elif change == "saved":  # run as it is: the outputs are of the instructor's machine
+        notebook.metadata.language_info["version"] = "3.12.1"
+        nbformat.write(notebook, path)
+    elif change == "another source":
+        source.write_text(source.read_text() + "\nOne sentence more.\n")
+    else:
+        path.unlink()
+    before = copied / "release" / "before.txt"
+    before.parent.mkdir()
+    (before.parent / ".made-by-make-release").touch()
+    before.touch()
+    with pytest.raises(SystemExit, match=rf"^notebooks/{name}.ipynb is not what .*`make build CHAPTERS=00`"):
+        release(copied / "release", copied)
+    assert before.exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The way through the released tree
+
+
+def prose_of(path):
+    """The text of a page or a notebook, without code."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        cells = nbformat.reads(text, 4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def links_of(path):
+    """Where its links and pictures lead."""
+    text = re.sub(r"`[^`]*`", "", prose_of(path))
+    return re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:href|src)="([^"]+)"', text)
+
+
+def places_of(path):
+    """The headings of a page, as a link names them."""
+    headings = re.findall(r"^#+ (.+)$", prose_of(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_of_the_release_lead_somewhere(tree):
+    found = []
+    for page in (path for suffix in ("*.md", "*.ipynb") for path in tree.rglob(suffix)):
+        for link in (link for link in links_of(page) if not re.match(r"\w+:", link)):
+            name, _, place = link.partition("#")
+            target = page.parent / name if name else page
+            found.append((f"{page.relative_to(tree)}: {link}", target.exists() and place in {"", *places_of(target)}))
+    assert len(found) > 4 * len(CHAPTERS)
+    assert [link for link, leads in found if not leads] == []
+
+
+def test_students_have_a_readme_of_their_own(tree):
+    """It is short, and names nothing that they don't have."""
+    text = (tree / "README.md").read_text()
+    assert "{" not in text and not re.search(r"\bmake [a-z]", text) and len(text.splitlines()) < 70
+    named = re.findall(r"(?:-c|--file|-f) ([\w.]+)", text)
+    assert named and all((tree / name).exists() for name in named)
+
+
+def test_the_links_lead_through_the_whole_course(tree):
+    """From the page where students begin through each lecture and its lab to the last one; in Colab, too."""
+    order = [tree / folder / f"{c.name}.ipynb" for c in CHAPTERS for folder in c.published.values()]
+    page = tree / "README.md"
+    listed = [(page.parent / link).resolve() for link in links_of(page) if not link.startswith("https:")]
+    assert [path for path in listed if path.suffix == ".ipynb"][-len(order) :] == order
+    for here, there in itertools.pairwise(order):
+        links = links_of(here)
+        if here.parent.name == "labs":
+            *_, last, colab = links
+            assert colab == build.on_colab(f"{there.parent.name}/{there.name}")
+        else:
+            last = f"../labs/{here.name}"
+            assert last in links
+        assert (here.parent / last).resolve() == there
+    assert "last lab" in nbformat.read(order[-1], as_version=4).cells[-1].source
 
 
 def test_release_replaces_only_what_it_made(tree, tmp_path):

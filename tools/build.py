@@ -64,6 +64,7 @@ def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
     notebook = read_source(source)
     notebook.cells = [title_cell(chapter, kind, root), setup_cell(chapter, root), *notebook.cells]
     if kind != "lecture":
+        notebook.cells.append(next_cell(chapter, root))
         prepare_exercises(notebook, source.name)
     for cell, cell_id in zip(notebook.cells, cell_ids(notebook.cells), strict=True):
         cell["id"] = cell_id
@@ -80,12 +81,7 @@ def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
 
 def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
     """Title, promise, and the small table of time, needs and goals, all from course.toml."""
-    repository = course.students(root)
-    folder = {"lecture": "notebooks", "solution": "solutions", "lab": "labs"}[kind]
-    badge = ""
-    if repository.startswith("https://github.com/") and kind != "solution":
-        path = repository.removeprefix("https://github.com/")
-        badge = f"[Open in Colab](https://colab.research.google.com/github/{path}/blob/{tag()}/{folder}/{chapter.name}.ipynb)"
+    colab = on_colab(f"{chapter.published[kind]}/{chapter.name}.ipynb", root) if kind != "solution" else ""
     goals = "<br>".join(f"• {goal}" for goal in chapter.goals)
     if kind == "lecture":
         lines = [f"# {chapter.number} · {chapter.title}", "", chapter.promise, ""]
@@ -118,10 +114,31 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         if not chapter.lecture_minutes:  # nothing else says it
             lines[2:2] = [chapter.promise, ""]
             rows.append(("Afterwards you can", goals))
-    if badge:
-        rows.append(("No Python here?", badge))
+    if colab:
+        rows.append(("No Python here?", f"[Open in Colab]({colab})"))
     table = ["| | |", "|:---|:---|", *(f"| **{left}** | {right} |" for left, right in rows)]
     return nbformat.v4.new_markdown_cell("\n".join(lines + table))
+
+
+def on_colab(path: str, root: Path = ROOT) -> str:
+    """Where Colab opens a notebook of the release; empty if the students' tree is not on GitHub, where Colab looks."""
+    host, _, repository = course.students(root).partition("https://github.com/")
+    return f"https://colab.research.google.com/github/{repository}/blob/{tag()}/{path}" if not host else ""
+
+
+def next_cell(chapter: Chapter, root: Path = ROOT) -> NotebookNode:
+    """The end of a lab: where the course goes on."""
+    every = course.chapters(root)
+    later = every[[each.name for each in every].index(chapter.name) + 1 :]
+    if not later:
+        return nbformat.v4.new_markdown_cell("**This was the last lab.** You have come to the end of the course.")
+    kind, folder = next(iter(later[0].published.items()))
+    path = f"{folder}/{later[0].name}.ipynb"
+    line = f"**Next:** [{kind} {later[0].number} · {later[0].title}](../{path})"
+    # A relative link leads nowhere in a copy on Colab's drive.
+    if colab := on_colab(path, root):
+        line += f" ([in Colab]({colab}))"
+    return nbformat.v4.new_markdown_cell(line)
 
 
 def setup_cell(chapter: Chapter, root: Path = ROOT) -> NotebookNode:
@@ -441,13 +458,43 @@ def same_code(built: NotebookNode, fresh: NotebookNode) -> bool:
     return one == other
 
 
+def lab_of(chapter: Chapter, root: Path = ROOT) -> NotebookNode:
+    """The lab. Raises BuildError where part of an answer would be left in it."""
+    lab = edition(chapter, "lab", root)
+    if leaked := answers_in(lab, edition(chapter, "solution", root)):
+        raise BuildError(f"labs/{chapter.name}.ipynb would show parts of the answers:\n" + "\n".join(leaked))
+    return lab
+
+
 def build_lab(chapter: Chapter, root: Path = ROOT) -> str:
     """Build a lab; returns what was done."""
-    lab = edition(chapter, "lab", root)
-    leaked = answers_in(lab, edition(chapter, "solution", root))
-    if leaked:
-        raise BuildError(f"labs/{chapter.name}.ipynb would show parts of the answers:\n" + "\n".join(leaked))
-    return "written" if write_if_changed(root / "labs" / f"{chapter.name}.ipynb", as_bytes(lab)) else "unchanged"
+    lab = as_bytes(lab_of(chapter, root))
+    return "written" if write_if_changed(root / "labs" / f"{chapter.name}.ipynb", lab) else "unchanged"
+
+
+def handed_out(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
+    """The lecture or lab for students, whatever somebody has typed into notebooks/ and labs/ since it was built.
+
+    A lab is made from its source again, which takes no execution. A lecture needs its outputs, so it must be as
+    `make build` left it: Jupyter leaves its traces in the metadata of whatever it saves. Raises SystemExit.
+    """
+    try:
+        if kind == "lab":
+            return lab_of(chapter, root)
+        path = Path(KINDS[kind]) / f"{chapter.name}.ipynb"
+        fresh, built = edition(chapter, kind, root), read_built(root / path)
+    except BuildError as error:
+        raise SystemExit(str(error)) from None
+    if built is not None:
+        fresh.metadata.torchcourse["digest"] = built.metadata.get("torchcourse", {}).get("digest")
+    if built is None or inputs(built) != inputs(fresh):
+        raise SystemExit(
+            f"{path} is not what `make build` made of {path.with_suffix('.md')}: the source has changed since, or "
+            "somebody has worked in the notebook, and students should get neither. Keep a copy elsewhere if you need "
+            f"that work, then run `git checkout {path}` or, where the source has changed, `make build "
+            f"CHAPTERS={chapter.number}`. To work in the notebooks yourself, open a copy with `make lab`."
+        )
+    return built
 
 
 def drift(chapter: Chapter, root: Path = ROOT) -> list[str]:

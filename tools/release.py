@@ -1,5 +1,7 @@
 """The tree that students get: lectures, labs, the package and its wheel; nothing that only authors need.
 
+Lectures and labs are those that `make build` makes, whatever has been typed into them since (build.handed_out).
+
     python -m tools.release [FOLDER]    FOLDER is rebuilt; default release/
 
 The solution notebooks are not in it. The checks in the package are, with the reference code that they compare answers
@@ -9,9 +11,9 @@ A notebook that leaves this tree, on Colab for example, installs the package fro
 address where the tree is published, and the hash of the wheel: pip refuses any other file at that address.
 """
 
+import copy
 import hashlib
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -19,9 +21,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.course import ROOT, chapters, students
+from nbformat import NotebookNode
 
-FILES = ("LICENSE", "LICENSE-TEXT", "README.md", "constraints.txt", "course.toml", "environment.yml", "pyproject.toml")
+from tools import build, guide
+from tools.course import ROOT, chapters, manifest, students
+
+FILES = ("LICENSE", "LICENSE-TEXT", "constraints.txt", "course.toml", "environment.yml", "pyproject.toml")
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".ipynb_checkpoints")
 UNRELEASED = 'PACKAGE = ""'  # this line of tools/setup_cell.py is filled in
 
@@ -36,19 +41,40 @@ def release(folder: Path, root: Path = ROOT) -> list[Path]:
         raise SystemExit(
             f"{folder} is not empty and was not made by `make release`: choose another folder or move it away."
         )
+    books = notebooks(root)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     mark.touch()
     for name in FILES:
         shutil.copy2(root / name, folder / name)
     shutil.copytree(root / "src", folder / "src", ignore=IGNORED)
+    (folder / "README.md").write_text(readme(root), encoding="utf-8")
     package = published(build_wheel(folder, root), root)
-    for chapter in chapters(root):
-        for kind in chapter.published.values():
-            name = f"{kind}/{chapter.name}.ipynb"
-            (folder / kind).mkdir(exist_ok=True)
-            (folder / name).write_bytes(released(root / name, package))
+    for name, notebook in books.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(build.as_bytes(released(notebook, package)))
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+
+
+def notebooks(root: Path = ROOT) -> dict[str, NotebookNode]:
+    """The notebooks that students get, by path. Raises SystemExit as build.handed_out does."""
+    return {
+        f"{folder}/{chapter.name}.ipynb": build.handed_out(chapter, kind, root)
+        for chapter in chapters(root)
+        for kind, folder in chapter.published.items()
+    }
+
+
+def readme(root: Path = ROOT) -> str:
+    """What students read first: the words are in tools/students.md, the course map comes from course.toml."""
+    every = chapters(root)
+    first = f"{next(iter(every[0].published.values()))}/{every[0].name}.ipynb"
+    return (Path(__file__).with_name("students.md").read_text(encoding="utf-8")).format(
+        title=manifest(root)["title"],
+        first=first,
+        colab=build.on_colab(first, root) or students(root),
+        map="\n".join(guide.course_map(every)),
+    )
 
 
 def build_wheel(folder: Path, root: Path = ROOT) -> Path:
@@ -74,14 +100,12 @@ def published(wheel: Path, root: Path = ROOT) -> str:
     return address(wheel, f"{students(root)}/raw/v{wheel.name.split('-')[1]}")
 
 
-def released(notebook: Path, package: str) -> bytes:
-    """The notebook with `package`, an address with a hash, in its set-up cell; nothing else changes."""
-    content = json.loads(notebook.read_bytes())
-    cells = [cell["source"] for cell in content["cells"] if "setup" in cell["metadata"].get("tags", [])]
-    if len(cells) != 1 or cells[0].count(f"{UNRELEASED}\n") != 1:
-        raise SystemExit(f"{notebook} has another set-up cell than `make build` writes: run `make build`.")
-    cells[0][cells[0].index(f"{UNRELEASED}\n")] = f'PACKAGE = "{package}"\n'
-    return (json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode()
+def released(notebook: NotebookNode, package: str) -> NotebookNode:
+    """A copy of the notebook with `package`, an address with a hash, in its set-up cell; nothing else changes."""
+    notebook = copy.deepcopy(notebook)
+    for cell in filter(build.is_setup, notebook.cells):
+        cell.source = cell.source.replace(f"{UNRELEASED}\n", f'PACKAGE = "{package}"\n')
+    return notebook
 
 
 def unreleased(setup: str) -> str:
@@ -93,6 +117,7 @@ if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "release"
     written = release(target)
     print(
-        f"{len(written)} files for students in {target}/: open {target}/labs in JupyterLab. The solution notebooks are "
-        "not among them; the checks hold reference code. docs/release.md: what students can read, and how to publish."
+        f"{len(written)} files for students in {target}/; its README.md says how to begin. The solution notebooks are "
+        "not among them; the checks hold reference code. docs/release.md: what students can read, and how to publish. "
+        "To do a lab yourself, run `make lab`: what you write in this folder is handed out with it."
     )

@@ -13,12 +13,12 @@ DATA = "/srv/data/torchcourse"
 JUPYTER = "/srv/hub/jupyter"
 
 # Who opens the bare address of the hub gets their own copy of the course, or its update. The same link opens one lab
-# with labs/01_tensors.ipynb at its end.
+# with labs/01_tensors.ipynb in place of README.md.
 link = {
     "repo": f"file://{REPOSITORY}",
     "branch": "main",
     "targetPath": "torchcourse",
-    "urlpath": "lab/tree/torchcourse/labs",
+    "urlpath": "lab/tree/torchcourse/README.md",
 }
 c.JupyterHub.default_url = f"/hub/user-redirect/git-pull?{urlencode(link)}"
 

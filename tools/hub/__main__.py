@@ -248,12 +248,12 @@ def welcome(settings: Settings, news: str) -> str:
     lab = pull_path(settings.state, f"labs/{chapters()[0].name}.ipynb")
     lines = [
         f"The hub is up: {base}",
-        f"Password for students: {settings.password}   (any name of small letters and digits)",
+        "This address is all that students need: it opens their own copy of the course, and updates it at each login.",
+        f"Password for students: {settings.password}   (any name of small letters and digits, the same each time)",
         f"Admin page {base}/hub/admin: {settings.admin}, password {settings.admin_password}",
         "",
-        "The link to hand out. It brings a student to their own copy of the course, and updates it:",
+        "For a course page, a link that does the same, and one that opens a lab (put any lab's name at the end):",
         f"  {base}{settings.start_path}",
-        "The same, to one lab (put any lab's name at the end):",
         f"  {base}{lab}",
         "",
         news,

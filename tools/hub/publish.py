@@ -15,7 +15,6 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from tools.course import ROOT, address
-from tools.release import release
 
 BRANCH = "main"
 ATTRIBUTES = """\
@@ -52,6 +51,8 @@ def publish(state: Path, root: Path = ROOT) -> int:
 
     Without a change there is no commit.
     """
+    from tools.release import release  # here, as it brings PyTorch along, which takes seconds
+
     bare = repository(state, root)
     if not bare.exists():
         git("init", "--quiet", "--bare", f"--initial-branch={BRANCH}", bare)
@@ -72,7 +73,7 @@ def publish(state: Path, root: Path = ROOT) -> int:
     return len(changed)
 
 
-def pull_path(state: Path, open_path: str = "labs", root: Path = ROOT) -> str:
+def pull_path(state: Path, open_path: str = "README.md", root: Path = ROOT) -> str:
     """The link without its host: log in, get or update the user's copy of the course, open `open_path` in it."""
     name = course_name(root)
     where = {

@@ -51,12 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--external", action="store_true", help="follow the links that lead outside (needs a network)")
     arguments = parser.parse_args(argv)
     out = arguments.out.resolve()
-    try:
-        if arguments.fresh:
-            sources.forget(out, out.with_name(f"{out.name}-work"))
-        found = build(out, arguments.complete, "linkcheck" if arguments.external else "html")
-    except sources.SiteError as error:
-        found = [str(error)]
+    if arguments.fresh:
+        sources.forget(out, out.with_name(f"{out.name}-work"))
+    found = build(out, arguments.complete, "linkcheck" if arguments.external else "html")
     for sentence in found:
         print(sentence, file=sys.stderr)
     if not found:

@@ -15,16 +15,13 @@ import nbformat
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tools import course, release, slides
+from tools.build import as_bytes, handed_out
 from tools.course import ROOT, Chapter
 from tools.site import api, notebook
 
 THEME = Path(__file__).resolve().parent / "theme"
 # The target of [text](target) and ![alt](target "title"), if it has no scheme and is not a place on the same page.
 RELATIVE = re.compile(r"(?<=\]\()(?!\w+:|#|/)[^)\s#]+")
-
-
-class SiteError(Exception):
-    """A sentence for the author or the user: what is wrong and what to do."""
 
 
 @dataclass
@@ -80,12 +77,10 @@ def add_chapter(sources: Sources, chapter: Chapter, package: str, root: Path) ->
     badges: dict[str, str | None] = {"lecture": None}
     for kind, folder in chapter.published.items():
         path = f"{folder}/{chapter.name}.ipynb"
-        if not (root / path).is_file():
-            raise SiteError(f"{path} is missing: course.toml has chapter {chapter.name}. Run `make build`.")
-        original = nbformat.read(root / path, as_version=4)
+        original = handed_out(chapter, kind, root)
         page = notebook.page(original, chapter, kind, has_slides=deck in sources.extra)
         sources.pages[path] = nbformat.writes(page).encode()
-        sources.extra[f"files/{path}"] = release.released(root / path, package)
+        sources.extra[f"files/{path}"] = as_bytes(release.released(original, package))
         badges[kind] = notebook.colab(original)
     return {"chapter": chapter, "badges": badges, "deck": deck if deck in sources.extra else None}
 

@@ -1,0 +1,58 @@
+"""JupyterLab on a copy of the course of your own, in work/: `make lab`. What students get stays as it is.
+
+Your work is never overwritten. A notebook that you have not changed becomes the new edition when there is one. One that
+you have changed stays, and the command says so: rename yours, and the next `make lab` brings the new one beside it.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+from tools import build, release
+from tools.course import ROOT
+
+# Nobody shares this server: it need not stop what rests, as a hub's does.
+SETTINGS = ["--LabApp.default_url=/lab/tree/README.md", "--ServerApp.shutdown_no_activity_timeout=0"]
+SETTINGS += ["--MappingKernelManager.cull_idle_timeout=0"]
+
+
+def refresh(work: Path, files: dict[str, bytes]) -> list[str]:
+    """Bring `files` into the folder `work`; returns those whose new edition waits because the one there was changed.
+
+    work/.editions.json holds the hash of each file as it was written: a file with another one is its owner's.
+    """
+    work.mkdir(exist_ok=True)
+    record = work / ".editions.json"
+    written = json.loads(record.read_text()) if record.exists() else {}
+    waiting = []
+    for name, content in files.items():
+        path, new = work / name, hashlib.sha256(content).hexdigest()
+        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() not in (new, written.get(name)):
+            waiting += [name] if written.get(name) != new else []
+            continue
+        build.write_if_changed(path, content)
+        written[name] = new
+    record.write_text(json.dumps(written, indent=1))
+    return waiting
+
+
+def main() -> None:
+    """Refresh the copy, then become JupyterLab. What follows the command's name goes to `jupyter lab`."""
+    work = ROOT / "work"
+    files = {name: build.as_bytes(notebook) for name, notebook in release.notebooks().items()}
+    for name in refresh(work, files | {"README.md": release.readme().encode()}):
+        print(
+            f"There is a new edition of {name}. You have changed yours, so it stays. To get the new one beside it, "
+            "rename yours and run `make lab` again."
+        )
+    print(f"Your own copy of the course is in {work}: work there, not in labs/ and notebooks/.", flush=True)
+    os.chdir(work)
+    theirs = os.environ.get("JUPYTER_CONFIG_PATH", "")
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, [str(ROOT / "hub" / "jupyter"), theirs]))
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *SETTINGS, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
