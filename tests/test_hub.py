@@ -58,21 +58,25 @@ def position(cell_id: str) -> int:
 
 
 def changed(folder: Path, mark: str) -> Path:
-    """A copy of what a release is made of, in which a lecture, two labs and the README have changed."""
+    """A copy of what a release is made of, in which the title of a chapter and two of its labs have changed."""
     for name in FILES:
         shutil.copy2(ROOT / name, folder / name)
-    for name in ("src", "notebooks", "labs"):
+    for name in ("src", "notebooks", "solutions"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (folder / "notebooks" / f"{LAB}.ipynb", folder / "labs" / "02_training_loop.ipynb", folder / ENTRY):
-        book = notebook(path)
-        book.cells[0].source += f"\n\n{mark}"
-        if path == folder / ENTRY:  # the very cell that the student has filled in, and a new one below it
-            at = position("answer-scale_pixels")
-            book.cells[at].source = book.cells[at].source.replace("Images as floats", mark)
-            book.cells.insert(at + 1, nbformat.v4.new_markdown_cell(mark))
-        nbformat.write(book, path)
-    with (folder / "README.md").open("a") as readme:
-        readme.write(f"\n{mark}\n")
+    manifest = folder / "course.toml"
+    manifest.write_text(manifest.read_text().replace('title = "Tensors"', f'title = "Tensors, {mark}"'))
+    lecture = folder / "notebooks" / f"{LAB}.ipynb"  # as `make build` would write it
+    book = notebook(lecture)
+    book.cells[0].source = book.cells[0].source.replace("Tensors", f"Tensors, {mark}", 1)
+    nbformat.write(book, lecture)
+    # The very cell that the student has filled in, and a new one below it; another lab.
+    lab = folder / "solutions" / f"{LAB}.md"
+    text = lab.read_text().replace('"""Images as floats', f'"""{mark}')
+    lab.write_text(
+        text.replace('```{code-cell}\ncheck("scale_pixels"', f'{mark}\n\n```{{code-cell}}\ncheck("scale_pixels"')
+    )
+    other = folder / "solutions" / "02_training_loop.md"
+    other.write_text(f"{other.read_text()}\n{mark}\n")
     return folder
 
 
@@ -311,7 +315,7 @@ def test_an_update_loses_nothing(alice: Student, hub: Hub, tmp_path: Path):
     assert lab.read_bytes() == before
     assert "pixels / 255" in notebook(lab).cells[position("answer-scale_pixels")].source
     assert "SECOND EDITION" in notebook(home / "notebooks" / f"{LAB}.ipynb").cells[0].source
-    assert "SECOND EDITION" in notebook(home / "labs" / "02_training_loop.ipynb").cells[0].source
+    assert "SECOND EDITION" in notebook(home / "labs" / "02_training_loop.ipynb").cells[-2].source
     assert "SECOND EDITION" in (home / "README.md").read_text()
     assert (home / "labs" / "my_notes.txt").read_text() == "mine"
     alice.cell("answer-scale_pixels").get_by_text("pixels / 255").wait_for()
@@ -348,7 +352,8 @@ def test_students_are_separate(bob: Student, hub: Hub, data: Path):
     """A second student finds their own files and what is shared, read-only; nothing of others, and no solutions."""
     bob.page.goto(hub.address)  # without the link: the bare address leads to the course, too
     bob.sign_in(PASSWORD)
-    bob.page.locator(".jp-DirListing-item", has_text=Path(ENTRY).name).dblclick()
+    # The page where students land shows the course map; its links open lectures and labs.
+    bob.page.locator(f".jp-RenderedMarkdown a[href*='{ENTRY}']").click()
     bob.wait_for_lab()
     places = {"homes": hub.state / "home", "state": hub.state, "root": ROOT, "data": data}
     places["package"] = sandbox.package("torchcourse")
@@ -630,8 +635,8 @@ def test_a_notebook_with_work_in_it_stays_as_it_is(tmp_path: Path):
     state, home = tmp_path / "state", tmp_path / "home"
     (tmp_path / "new").mkdir()
     state.mkdir()
-    assert publish.publish(state) > 10
-    assert publish.publish(state) == 0
+    assert len(publish.publish(state)) > 10
+    assert publish.publish(state) == []
     pull(state, home)
 
     lab, lecture = home / ENTRY, home / "notebooks" / f"{LAB}.ipynb"
@@ -643,7 +648,8 @@ def test_a_notebook_with_work_in_it_stays_as_it_is(tmp_path: Path):
     work = lab.read_bytes()
     (home / "notebooks" / "03_cpu_to_gpu.ipynb").write_text("not even a notebook any more")
 
-    publish.publish(state, changed(tmp_path / "new", "SECOND EDITION"))
+    news = command.published(publish.publish(state, changed(tmp_path / "new", "SECOND EDITION")))
+    assert "in lab 00 or 01 or 02 keeps" in news  # in lab 00, the title of what comes next
     pull(state, home)
     assert lab.read_bytes() == work
     assert (home / "notebooks" / "03_cpu_to_gpu.ipynb").read_text() == "not even a notebook any more"
@@ -890,7 +896,9 @@ def test_a_name_is_guarded_from_many_addresses():
 
 
 def test_settings_of_students_jupyter():
-    """No pop-up with news, and unused kernels are stopped."""
+    """No pop-up with news, Markdown is shown as a page, and unused kernels are stopped."""
+    shown = json.loads((ROOT / "hub" / "jupyter" / "labconfig" / "default_setting_overrides.json").read_text())
+    assert shown["@jupyterlab/docmanager-extension:plugin"]["defaultViewers"]["markdown"] == "Markdown Preview"
     page = json.loads((ROOT / "hub" / "jupyter" / "labconfig" / "page_config.json").read_text())
     assert page["disabledExtensions"]["@jupyterlab/apputils-extension:announcements"]
     assert executed(ROOT / "hub" / "jupyter" / "jupyter_server_config.py").MappingKernelManager.cull_idle_timeout > 0

@@ -64,6 +64,7 @@ def badges(chapters: list[Chapter], root: Path) -> Iterator[str]:
     """The state of the tests, and the places where the course opens without an installation."""
     here = course.address(root)
     name, lab = here.removeprefix("https://github.com/"), f"labs/{chapters[0].name}.ipynb"
+    lecture = f"notebooks/{chapters[0].name}.ipynb"
     students = course.students(root).removeprefix("https://github.com/")
     shown = [
         ("Tests on CPU", f"{here}/actions/workflows/cpu.yml/badge.svg", f"{here}/actions/workflows/cpu.yml"),
@@ -75,7 +76,7 @@ def badges(chapters: list[Chapter], root: Path) -> Iterator[str]:
         (
             "Open the course in Binder",
             "https://mybinder.org/badge_logo.svg",
-            f"https://mybinder.org/v2/gh/{name}/HEAD?urlpath=lab/tree/labs",
+            f"https://mybinder.org/v2/gh/{name}/HEAD?urlpath=lab/tree/{lecture}",
         ),
         (
             "Open the course in Codespaces",

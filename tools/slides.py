@@ -571,6 +571,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(page)
     for problem in problems:
         print(problem, file=sys.stderr)
+    print(f"Open {arguments.out / 'index.html'}")
     return 1 if problems else 0
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 import threading
 import urllib.error
 import urllib.request
@@ -76,7 +77,7 @@ def announce() -> None:
     global _said
     if not _said and address():
         _said = True
-        print(NEWS)
+        print(textwrap.fill(NEWS, 88, break_on_hyphens=False))
 
 
 def flush(seconds: float = 10.0) -> bool:

@@ -13,7 +13,8 @@ def main(argv: list[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that has no ✓ or ≤ still shows the rest
     parser = argparse.ArgumentParser(prog="torchcourse", description=__doc__)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parser.set_defaults(run=lambda arguments: parser.print_help() or 0)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     data = commands.add_parser("data", help="get data sets, list them").add_subparsers(required=True, metavar="COMMAND")
     fetch = data.add_parser("fetch", help="download data sets (on a machine with network)")
@@ -72,7 +73,11 @@ def main(argv: list[str] | None = None) -> int:
     job.add_argument("--gpus", type=int, default=0, help="of each node")
     job.add_argument("--cores", type=int, help="of each process (default: its share of the node)")
     job.add_argument("--memory", type=int, metavar="GIB", help="of each node (default: the share of the GPUs or cores)")
-    job.add_argument("--time", default="1:00", help="hours and minutes, 2:00; or with days, 1-12:00 (default: 1:00)")
+    job.add_argument(
+        "--time",
+        default="1:00",
+        help="hours and minutes, 2:00 (to sbatch, that is two minutes); or with days, 1-12:00 (default: 1:00)",
+    )
     job.add_argument("--partition")
     job.add_argument("--account")
     job.add_argument("--name", help="of the job (default: that of your script)")

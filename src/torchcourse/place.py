@@ -27,16 +27,14 @@ def in_notebook() -> bool:
 
 def gpu_advice() -> str | None:
     """How to switch on a GPU that takes only a few clicks and is off; None everywhere else."""
-    import torch
-
     from torchcourse import device
 
     if device.best().type != "cpu":
         return None
     if on_colab():
         clicks = "Runtime > Change runtime type > choose a GPU > Save, then run this notebook from its first cell."
-    elif on_a_hub() and torch.version.cuda:  # a hub without GPUs may have a build for the CPU only
-        clicks = "File > Hub Control Panel > Stop My Server, then start a server with a GPU, if the list offers one."
+    elif on_a_hub() and os.environ.get("TORCHCOURSE_HUB_GPUS"):  # set by a hub with a list of servers to choose from
+        clicks = "File > Hub Control Panel > Stop My Server, then choose a server with a GPU and start it."
     else:
         return None
     return f"No GPU is switched on, and the course goes on without. To have one: {clicks}"

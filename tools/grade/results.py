@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tools.grade.collect import Missing, Submission
 from tools.grade.sandbox import LATE, Report
+from torchcourse.checks.engine import load_chapters
 from torchcourse.checks.show import Result
 
 if TYPE_CHECKING:
@@ -101,8 +102,9 @@ def write_tables(out: Path, book: "Book") -> None:
     points = book.points_of({(each["student"], each["lab"]) for each in every if each["verdicts"]})
     for result in every:
         student, lab = result["student"], result["lab"]
-        score, most = points.get((student, lab), (0, ""))
-        if result["verdicts"] and most == "":
+        of_lab = sum(each.points for each in load_chapters().values() if each.chapter == lab)
+        score, most = points.get((student, lab), (0, of_lab or ""))  # what cannot be graded counts in a class's mean
+        if result["verdicts"] and (student, lab) not in points:
             result["status"] = "no longer in the gradebook: grade it again"
         said = [result["status"], result["review"], result["file"], result.get("name", student), result.get("id", "")]
         grades.append([student, lab, score, most, *said])

@@ -175,11 +175,15 @@ def free_port(ip: str, port: int = 0) -> int:
         return probe.getsockname()[1]
 
 
-def published(changed: int) -> str:
-    """What became of the course's repository."""
+def published(changed: list[str]) -> str:
+    """What became of the course's repository. changed: as from `publish`"""
     if not changed:
         return "The course has not changed since it was last handed out."
-    return f"A new version of the course is handed out ({changed} files): students get it when they follow their link."
+    news = f"A new version of the course is handed out ({len(changed)} files): students get it with their next login."
+    labs = [line.removeprefix("M  labs/")[:2] for line in changed if line.startswith("M  labs/")]
+    if labs:
+        news += f" Whoever has worked in lab {' or '.join(labs)} keeps theirs: tell them to rename it for the new one."
+    return news
 
 
 def serve(settings: Settings, news: str) -> int:

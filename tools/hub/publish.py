@@ -46,10 +46,10 @@ def git(*words: str | os.PathLike) -> str:
     return done.stdout
 
 
-def publish(state: Path, root: Path = ROOT) -> int:
-    """Commit the students' tree of `root` to the repository of the hub; returns how many files have changed.
+def publish(state: Path, root: Path = ROOT) -> list[str]:
+    """Commit the students' tree of `root` to the repository of the hub; returns what has changed.
 
-    Without a change there is no commit.
+    That is a line for each file, as `git status --porcelain` says it. Without a change there is no commit.
     """
     from tools.release import release  # here, as it brings PyTorch along, which takes seconds
 
@@ -70,7 +70,7 @@ def publish(state: Path, root: Path = ROOT) -> int:
             git(*here, *who, "commit", "--quiet", "--message", f"{len(changed)} files of the course")
     for path in (bare, *bare.rglob("*")):  # students are other users, and the hub keeps its files to itself
         path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
-    return len(changed)
+    return changed
 
 
 def pull_path(state: Path, open_path: str = "README.md", root: Path = ROOT) -> str:

@@ -572,7 +572,8 @@ def _evaluate(name: str, answer: Any, seed: int | None) -> Result:
 def check(name: str, answer: Any) -> None:
     """Judge an answer and show the outcome under the cell: HTML in Jupyter, text elsewhere.
 
-    name: of the exercise; answer: a function, a class or a value, as the exercise says.
+    name: of the exercise
+    answer: a function, a class or a value, as the exercise says
     Raises nothing, except AssertionError when nbgrader runs the notebook: there, only "correct" earns the points.
     """
     result = evaluate(name, answer)
