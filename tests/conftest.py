@@ -15,6 +15,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -192,6 +193,17 @@ def submitted(script: str) -> str:
     """
     ended = "while squeue --noheader --jobs $job | grep -q .; do sleep 0.3; done"
     return f"job=$(sbatch --parsable {script}) && echo $job && {ended}; scontrol show job $job | grep -q ExitCode=0:0"
+
+
+def copy_of_course(root: Path) -> Path:
+    """A copy of what the course is made of, for a test that changes it or works in it."""
+    from tools import course, release
+
+    for folder in ("hub", "labs", "notebooks", "solutions", "src", "tools"):
+        shutil.copytree(course.ROOT / folder, root / folder, ignore=release.IGNORED)
+    for name in release.FILES:
+        shutil.copy(course.ROOT / name, root)
+    return root
 
 
 def skip_or_fail(reason: str) -> None:

@@ -117,9 +117,7 @@ class Hub:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tools.hub", *words], cwd=ROOT, stdout=said, stderr=subprocess.STDOUT
             )
-        end = time.monotonic() + PATIENCE / 1000
-        while "Ctrl-C" not in self.text and self.process.poll() is None and time.monotonic() < end:
-            time.sleep(0.1)
+        wait_until(lambda: "Ctrl-C" in self.text or self.process.poll() is not None, "the hub")
         found = re.search(r"^The hub is up: (\S+)$", self.text, re.M)
         log = state / "hub.log"
         assert found, f"the hub did not start:\n{self.text}\n{log.read_text()[-3000:] if log.exists() else ''}"

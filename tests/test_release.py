@@ -14,11 +14,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from conftest import copy_of_course
 
 from tools import build, course
 from tools.grade.collect import Cell
 from tools.grade.restore import restore
-from tools.release import FILES, IGNORED, address, build_wheel, release, unreleased
+from tools.release import address, build_wheel, release, unreleased
 
 CHAPTERS = course.chapters()
 
@@ -140,13 +141,7 @@ def test_publishing_as_documented_puts_the_wheel_where_notebooks_look(tmp_path):
 
 @pytest.fixture
 def copied(tmp_path):
-    """A copy of the course that a test may change."""
-    root = tmp_path / "course"
-    for folder in ("hub", "labs", "notebooks", "solutions", "src", "tools"):
-        shutil.copytree(course.ROOT / folder, root / folder, ignore=IGNORED)
-    for name in FILES:
-        shutil.copy(course.ROOT / name, root)
-    return root
+    return copy_of_course(tmp_path / "course")
 
 
 def work_in(path, cell_id, source):

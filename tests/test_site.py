@@ -326,6 +326,15 @@ def test_no_page_is_wider_than_a_phone(site, chromium):
     assert wide + [complaint for complaint in complaints if complaint.startswith("from outside")] == []
 
 
+def test_code_is_read_without_scrolling_sideways(site, tab):
+    for width in WIDTHS.values():
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.goto((site / "notebooks" / "03_cpu_to_gpu.html").as_uri())
+        code = tab.locator(".cell_input pre")
+        assert code.count() > 40
+        assert not code.evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)")
+
+
 # The contrast of each piece of text with the nearest ground behind it, as WCAG counts it; a picture is no such ground.
 CONTRAST = """() => {
   const channels = color => color.match(/[\\d.]+/g).map(Number);

@@ -1,34 +1,52 @@
-"""`make lab`: a copy of the course to work in, where nothing of a person's work is ever lost."""
+"""`make lab`: a copy of the course to work in, where nothing of a person's work is ever lost; and JupyterLab on it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
 
 import pytest
+from conftest import copy_of_course, wait_until
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
+from tools.course import ROOT
 from tools.lab import refresh
+from tools.slides_browser import PATIENCE
 
 LAB = "labs/01_tensors.ipynb"
 
 
+OLD, NEW, OPENED, MINE = (
+    json.dumps({"cells": [{"source": source}], "metadata": {"language_info": {"version": version}}}).encode()
+    for source, version in (("old", None), ("new", None), ("old", "3.12.1"), ("mine", "3.12.1"))
+)
+
+
 @pytest.mark.parametrize(
-    ("edited", "offered", "content", "waits"),
+    ("there", "offered", "after", "waits"),
     [
-        (None, b"old", b"old", False),
-        (None, b"new", b"new", False),
-        (b"mine", b"old", b"mine", False),
-        (b"mine", b"new", b"mine", True),
-        (b"new", b"new", b"new", False),
-        ("deleted", b"new", b"new", False),
+        (OLD, OLD, OLD, False),
+        (OLD, NEW, NEW, False),
+        (OPENED, NEW, NEW, False),  # there is no work in it
+        (MINE, OLD, MINE, False),
+        (MINE, NEW, MINE, True),
+        (NEW, NEW, NEW, False),
+        (b"damaged", NEW, b"damaged", True),
+        (None, NEW, NEW, False),
     ],
 )
-def test_a_new_edition_and_work(tmp_path, edited, offered, content, waits):
-    """What becomes of a lab that was handed out as b"old"."""
+def test_a_new_edition_and_work(tmp_path, there, offered, after, waits):
+    """What becomes of a lab that was handed out as OLD."""
     work = tmp_path / "work"
-    assert refresh(work, {LAB: b"old"}) == []
-    if edited == "deleted":
-        (work / LAB).unlink()
-    elif edited:
-        (work / LAB).write_bytes(edited)
+    assert refresh(work, {LAB: OLD}) == []
+    (work / LAB).unlink()
+    if there:
+        (work / LAB).write_bytes(there)
     for _ in range(2):  # the second time says the same
         assert refresh(work, {LAB: offered}) == ([LAB] if waits else [])
-        assert (work / LAB).read_bytes() == content
+        assert (work / LAB).read_bytes() == after
 
 
 def test_who_renames_gets_the_new_edition_beside(tmp_path):
@@ -44,3 +62,82 @@ def test_a_file_that_was_there_before_is_its_owners(tmp_path):
     (tmp_path / LAB).write_bytes(b"mine")
     assert refresh(tmp_path, {LAB: b"new"}) == [LAB]
     assert (tmp_path / LAB).read_bytes() == b"mine"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the browser
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, chromium):
+    """What a person sees first after `make lab`, here in a copy of the course."""
+    folder = tmp_path_factory.mktemp("lab")
+    root, said = copy_of_course(folder / "course"), folder / "said"
+    settings = folder / ".jupyter" / "lab" / "user-settings" / "@jupyterlab" / "notebook-extension"
+    settings.mkdir(parents=True)  # all cells are in the page, even those that are scrolled out of sight
+    (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')
+    own = {"HOME": str(folder), "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    command = [sys.executable, "-m", "tools.lab", "--no-browser", "--port=0", "--allow-root"]
+    with said.open("w") as output:
+        server = subprocess.Popen(command, cwd=root, env=os.environ | own, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        wait_until(lambda: "?token=" in said.read_text() or server.poll() is not None, "JupyterLab")
+        address = re.search(r"http://127\.0\.0\.1\S+", said.read_text())
+        assert address, said.read_text()
+        context = chromium.new_context(viewport={"width": 1280, "height": 2400})
+        context.set_default_timeout(PATIENCE)
+        page = context.new_page()
+        page.goto(address[0])
+        yield page
+        context.close()
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def test_the_links_lead_from_the_start_through_a_lab_to_the_next_lecture(page):
+    """The root holds lectures and labs, the course map is a page, and no menu of instructors is there."""
+    page.locator(".jp-RenderedMarkdown h1").wait_for()
+    folders = {"labs", "notebooks"}
+    assert folders <= {name.strip() for name in page.locator(".jp-DirListing-item").all_inner_texts()} | folders
+    assert "nbgrader" not in page.locator(".lm-MenuBar-content").inner_text().lower()
+    for link, heading in (
+        ("notebooks/00_getting_started", "00 · Getting started"),
+        ("labs/00_getting_started", "Lab 00 · Getting started"),
+        ("notebooks/01_tensors", "01 · Tensors"),
+    ):
+        page.locator(f".jp-RenderedMarkdown:visible a[href*={link!r}]:not([href*=colab])").last.click()
+        page.get_by_role("heading", name=heading, exact=False).first.wait_for()
+
+
+def test_the_picture_of_a_lab_is_true(page):
+    """docs/lab.png shows what the first exercise and its check show today: its own words say what it shows."""
+    page.locator(".jp-DirListing-crumbs, .jp-BreadCrumbs-home").first.wait_for()
+    page.goto(re.sub(r"/lab/.*", "/lab/tree/labs/00_getting_started.ipynb", page.url))
+    notebook = page.locator(".jp-Notebook:visible")
+    page.get_by_text("Python 3 (ipykernel) | Idle").first.wait_for()
+    page.keyboard.press("Control+B")  # without the list of files
+    cells = notebook.locator(".jp-Cell")
+    answer = cells.filter(has_text="def first_tensor").first
+    answer.locator(".cm-content").click()
+    page.keyboard.press("Control+End")
+    page.keyboard.press("Shift+Home")
+    page.keyboard.insert_text("return torch.full(shape, value)")
+    hint = cells.filter(has_text='hint("first_tensor")').last
+    hint.locator(".cm-content").click()
+    page.keyboard.press("Escape")
+    page.locator(".lm-MenuBar-item", has_text="Run").first.click()
+    page.locator(".lm-Menu-item[data-command='notebook:run-all-above']").click()
+    hint.locator(".cm-content").click()
+    page.keyboard.press("Control+Enter")
+    hint.locator(".jp-OutputArea-output").wait_for()
+    section = [c for c in cells.all() if "first_tensor" in c.inner_text() or "A first tensor" in c.inner_text()]
+    words = " ".join(" ".join(re.sub(r"\[\d+\]:", "", cell.inner_text()) for cell in section).split())
+    picture = ROOT / "build" / "screenshots" / "lab.png"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=picture)
+    info = PngInfo()
+    info.add_itxt("Description", words)
+    Image.open(picture).save(picture, pnginfo=info)
+    shown = Image.open(ROOT / "docs" / "lab.png").text.get("Description")
+    assert shown == words, f"docs/lab.png is stale: look at {picture.relative_to(ROOT)}, and copy it to docs/lab.png"

@@ -4,6 +4,7 @@ Your work is never overwritten. A notebook that you have not changed becomes the
 you have changed stays, and the command says so: rename yours, and the next `make lab` brings the new one beside it.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,21 +22,28 @@ SETTINGS += ["--MappingKernelManager.cull_idle_timeout=0"]
 def refresh(work: Path, files: dict[str, bytes]) -> list[str]:
     """Bring `files` into the folder `work`; returns those whose new edition waits because the one there was changed.
 
-    work/.editions.json holds the hash of each file as it was written: a file with another one is its owner's.
+    work/.editions.json holds the fingerprint of each file as it was written: a file with another one is its owner's.
     """
     work.mkdir(exist_ok=True)
     record = work / ".editions.json"
     written = json.loads(record.read_text()) if record.exists() else {}
     waiting = []
     for name, content in files.items():
-        path, new = work / name, hashlib.sha256(content).hexdigest()
-        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() not in (new, written.get(name)):
+        path, new = work / name, fingerprint(content)
+        if path.exists() and fingerprint(path.read_bytes()) not in (new, written.get(name)):
             waiting += [name] if written.get(name) != new else []
             continue
         build.write_if_changed(path, content)
         written[name] = new
     record.write_text(json.dumps(written, indent=1))
     return waiting
+
+
+def fingerprint(content: bytes) -> str:
+    """A hash of a file; of a notebook's cells alone, as Jupyter notes the version of Python in whatever it opens."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # not a notebook
+        content = json.dumps(json.loads(content)["cells"], sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 def main() -> None:
