@@ -99,7 +99,7 @@ def test_fetch_all(tmp_path, monkeypatch):
     assert fetched == [(name, True) for name in data.NAMES]
 
 
-@pytest.mark.parametrize("wrong", [[], ["data"], ["data", "fetch"], ["frobnicate"]])
+@pytest.mark.parametrize("wrong", [["data"], ["data", "fetch"], ["frobnicate"]])
 def test_a_wrong_call_shows_the_usage(wrong, capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main(wrong)
@@ -121,3 +121,8 @@ def test_the_command_can_be_run_as_a_module():
         [sys.executable, "-m", "torchcourse.cli", "--help"], capture_output=True, text=True, check=True
     )
     assert "data" in done.stdout and "doctor" in done.stdout
+
+
+def test_alone_it_prints_its_help(capsys):
+    assert cli.main([]) == 0
+    assert "doctor" in capsys.readouterr().out
