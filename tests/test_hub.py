@@ -28,7 +28,8 @@ import yaml
 from conftest import need, skip_or_fail, wait_until
 from traitlets.config import Config
 
-from tools.course import ROOT, chapters
+from tools import build
+from tools.course import ROOT, chapters, select
 from tools.hub import __main__ as command
 from tools.hub import login, publish, sandbox, spawner
 from tools.hub.settings import Settings
@@ -65,10 +66,10 @@ def changed(folder: Path, mark: str) -> Path:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     manifest = folder / "course.toml"
     manifest.write_text(manifest.read_text().replace('title = "Tensors"', f'title = "Tensors, {mark}"'))
-    lecture = folder / "notebooks" / f"{LAB}.ipynb"  # as `make build` would write it
-    book = notebook(lecture)
-    book.cells[0].source = book.cells[0].source.replace("Tensors", f"Tensors, {mark}", 1)
-    nbformat.write(book, lecture)
+    lecture, (chapter,) = folder / "notebooks" / f"{LAB}.ipynb", select([LAB], folder)
+    built, fresh = notebook(lecture), build.edition(chapter, "lecture", folder)
+    fresh.metadata = built.metadata
+    nbformat.write(build.with_outputs_of(built, fresh), lecture)
     # The very cell that the student has filled in, and a new one below it; another lab.
     lab = folder / "solutions" / f"{LAB}.md"
     text = lab.read_text().replace('"""Images as floats', f'"""{mark}')
