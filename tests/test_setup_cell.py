@@ -198,9 +198,8 @@ def test_on_a_laptop_nobody_is_told_to_switch_a_gpu_on(no_gpu):
 def test_on_colab_the_first_cell_says_how_to_switch_a_gpu_on_and_goes_on(no_gpu, monkeypatch, capsys):
     monkeypatch.setattr(place, "on_colab", lambda: True)
     torchcourse.setup("00_getting_started")
-    first, *advice = capsys.readouterr().out.splitlines()
-    said = " ".join(advice)
-    assert "PyTorch" in first and "goes on without" in said and "Runtime > Change runtime type" in said
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert "PyTorch" in first and "goes on without" in second and "Runtime > Change runtime type" in third
 
 
 @pytest.mark.parametrize("servers", ["", "1"])

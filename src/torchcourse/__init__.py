@@ -9,7 +9,6 @@ do not slow each other down (see OMP_WAIT_POLICY below).
 
 import os
 import sys
-import textwrap
 import warnings
 
 # How threads wait. PyTorch shares the work of one operation among threads (OpenMP). A thread that has done its share
@@ -53,4 +52,4 @@ def setup(chapter: str) -> None:
     engine.current_chapter = chapter
     print(f"torchcourse {__version__} · PyTorch {torch.__version__} · {device.describe()} · {os.cpu_count()} CPU cores")
     if advice := place.gpu_advice():
-        print(textwrap.fill(advice, 88))  # JupyterLab breaks longer lines in the middle of a word
+        print(advice)

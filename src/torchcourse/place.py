@@ -37,7 +37,8 @@ def gpu_advice() -> str | None:
         clicks = "File > Hub Control Panel > Stop My Server, then choose a server with a GPU and start it."
     else:
         return None
-    return f"No GPU is switched on, and the course goes on without. To have one: {clicks}"
+    # Two lines: JupyterLab breaks a long one in the middle of a word.
+    return f"No GPU is switched on, and the course goes on without. To have one:\n{clicks}"
 
 
 def on_colab() -> bool:
