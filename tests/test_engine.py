@@ -241,6 +241,14 @@ def test_who_says_itself_what_it_equals_is_refused(liar):
         assert result.outcome == "incorrect" and "says itself what it equals" in result.text
 
 
+def test_a_tensor_of_many_dimensions_is_refused():
+    """PyTorch makes one of 100,000; to list its numbers crashes Python."""
+    many = torch.zeros([1] * 100_000 + [2])
+    assert show.show(many) == "a float32 tensor of 100001 dimensions"
+    for result in (evaluate("number", many), evaluate("double", lambda x: [many])):
+        assert result.outcome == "incorrect" and "too many dimensions" in result.text
+
+
 def test_ordinary_classes_are_compared():
     pair = collections.namedtuple("Pair", "a b")(1, torch.nn.Parameter(torch.ones(2)))
     for value in (pair, collections.OrderedDict(a=1), torch.Size([2]), np.float64(2), torch.float32, len, [].append):

@@ -321,11 +321,17 @@ def _attempted_there(answer: Any) -> None:
 # What a user's class may define to decide what its objects equal.
 COMPARING = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__sub__", "__rsub__", "__torch_function__")
 LIBRARIES = ("collections", "numpy", "torch", "torchvision", "torchcourse")
+DIMENSIONS = 64  # as many as NumPy's arrays may have; functions in C of both crash with very many
 MADE_IN_PYTHON = 1 << 9  # the flag of a class that a `class` statement made (Py_TPFLAGS_HEAPTYPE)
 
 
 def comparable(value: Any) -> Any:
-    """The value itself; raises Incorrect if a part of it decides itself what it equals (`unittest.mock.ANY`, say)."""
+    """The value itself; raises Incorrect if a part of it cannot be compared.
+
+    That is what decides itself what it equals (`unittest.mock.ANY`, say), and a tensor of thousands of dimensions.
+    """
+    if isinstance(value, torch.Tensor) and value.dim() > DIMENSIONS:
+        raise Incorrect("Your tensor has too many dimensions.", f"at most {DIMENSIONS}", str(value.dim()))
     if isinstance(value, (tuple, list, dict)):
         for part in value.values() if isinstance(value, dict) else value:
             comparable(part)

@@ -100,8 +100,9 @@ def show(value: Any) -> str:
         return value.text
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
-        kind = f"{'an' if dtype[0] in 'aeio' else 'a'} {dtype} tensor of shape {tuple(value.shape)}"
-        readable = value.layout == torch.strided and not value.is_meta
+        shape = f"shape {tuple(value.shape)}" if value.dim() <= 64 else f"{value.dim()} dimensions"
+        kind = f"{'an' if dtype[0] in 'aeio' else 'a'} {dtype} tensor of {shape}"
+        readable = value.layout == torch.strided and not value.is_meta and value.dim() <= 64  # more would crash Python
         return kind if value.numel() > 6 or not readable else f"{kind}: {value.detach().cpu().tolist()}"
     if isinstance(value, type):
         return f"the class {value.__name__}"

@@ -5,11 +5,13 @@ booleans, numbers, strings, bytes, dtypes, devices, tensors, arrays, and lists, 
 Nothing in it is executed, and no class of the sender's is needed. Objects of other kinds arrive as a `Foreign`, which
 holds one line.
 
-A message is a JSON document and a block of bytes behind it. Tensors put their numbers into the block.
+A message is a JSON document and a block of bytes behind it. Tensors put their numbers into the block, one behind the
+other. The reader takes them from there in the same order, each byte once: no message can become larger by being read.
 
 This file is used on both sides: the grader imports it, and the sandbox finds it beside `inside.py`.
 """
 
+import io
 import json
 import math
 import socket
@@ -26,7 +28,8 @@ LARGEST = 64 * 2**20  # bytes of a message that is read
 LONGEST = 8 * 2**20  # bytes of its document
 DEEPEST = 40  # containers in containers
 NUMBERS = 10**7  # places of a tensor or a range; a judge may make a list of them
-PARTS = 10**5  # of a container
+PARTS = 10**5  # of all containers together
+RANK = 64  # dimensions of a tensor: NumPy and many functions of PyTorch take no more, or crash
 TEXT = 20_000  # characters of a string, bytes of a bytes object
 HEAD = struct.Struct(">II")  # the lengths of document and block
 
@@ -87,49 +90,64 @@ def _pack(value: Any, block: bytearray, depth: int) -> Any:
     if isinstance(value, torch.Tensor):
         return _pack_tensor(value, block)
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.name in ARRAYS:
-        numbers = np.ascontiguousarray(value).tobytes()
-        return {
-            "array": [value.dtype.name, list(value.shape), isinstance(value, np.generic)],
-            "at": _put(numbers, block),
-        }
+        _put(np.ascontiguousarray(value).tobytes(), block)
+        return {"array": [value.dtype.name, list(value.shape), isinstance(value, np.generic)]}
     return {"foreign": show(value)[:TEXT]}
 
 
 def _pack_tensor(value: torch.Tensor, block: bytearray) -> Any:
     name = str(value.dtype).removeprefix("torch.")
+    if value.dim() > RANK:
+        raise ValueError(f"a tensor of more than {RANK} dimensions")
     if value.is_meta or value.layout != torch.strided or value.is_nested or name not in DTYPES:
         kind = "meta" if value.is_meta else "sparse" if value.layout != torch.strided else None
         return {"tensor": [name, list(value.shape), False], "kind": kind} if kind else {"foreign": show(value)[:TEXT]}
     # A copy: a part of one element counts as contiguous whatever its stride, an empty array of NumPy may have strides
     # of 0, and neither can be viewed as bytes.
     row = value.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
-    numbers = row.view(torch.uint8).numpy().tobytes()
-    return {"tensor": [name, list(value.shape), value.requires_grad], "at": _put(numbers, block)}
+    _put(row.view(torch.uint8).numpy().tobytes(), block)
+    return {"tensor": [name, list(value.shape), value.requires_grad]}
 
 
-def _put(numbers: bytes, block: bytearray) -> list[int]:
+def _put(numbers: bytes, block: bytearray) -> None:
     if len(block) + len(numbers) > LARGEST // 2:
         raise ValueError(f"more than {LARGEST // 2**21} MiB of numbers")
     block += numbers
-    return [len(block) - len(numbers), len(numbers)]
 
 
 def unpack(document: Any, block: bytes) -> Any:
     """The value that `pack` was given. Raises Garbage for what `pack` does not make."""
     try:
-        return _unpack(document, block, 0)
+        return _unpack(document, Block(block), 0)
     except Garbage:
         raise
     except Exception as error:
         raise Garbage(f"{type(error).__name__}") from None
 
 
-def _unpack(document: Any, block: bytes, depth: int) -> Any:
+class Block(io.BytesIO):
+    """The numbers of a message, read once from the beginning to the end; and how many parts may still come."""
+
+    parts = PARTS
+
+    def numbers(self, shape: list[int], size: int) -> bytearray:
+        """Those of the next tensor, each of `size` bytes."""
+        numbers = bytearray(self.read(math.prod(shape) * size))
+        if len(numbers) != math.prod(shape) * size:
+            raise Garbage("a tensor whose numbers are not there")
+        return numbers
+
+
+def _unpack(document: Any, block: Block, depth: int) -> Any:
     if depth > DEEPEST + 1:
         raise Garbage("too deep")
     if document is None or isinstance(document, (bool, int, float)):
         return document
     kind, content = next(iter(document.items()))
+    if kind in ("size", "list", "tuple", "dict"):
+        block.parts -= len(content)
+        if block.parts < 0:
+            raise Garbage("too many parts")
     match kind:
         case "dots":
             return ...
@@ -139,9 +157,9 @@ def _unpack(document: Any, block: bytes, depth: int) -> Any:
             return complex(float(content[0]), float(content[1]))
         case "bytes":
             return bytes.fromhex(content)
-        case "size" if len(content) <= PARTS:
+        case "size":
             return torch.Size(int(each) for each in content)
-        case "list" | "tuple" if len(content) <= PARTS:
+        case "list" | "tuple":
             made = [_unpack(each, block, depth + 1) for each in content]
             return made if kind == "list" else tuple(made)
         case "range":
@@ -149,7 +167,7 @@ def _unpack(document: Any, block: bytes, depth: int) -> Any:
             if len(made) > NUMBERS:
                 raise Garbage("a range that is too long")
             return made
-        case "dict" if len(content) <= PARTS:
+        case "dict":
             return {_unpack(key, block, depth + 1): _unpack(each, block, depth + 1) for key, each in content}
         case "dtype":
             return DTYPES[content] if content in DTYPES else Foreign(f"torch.{str(content)[:TEXT]}")
@@ -159,37 +177,36 @@ def _unpack(document: Any, block: bytes, depth: int) -> Any:
             return _unpack_tensor(document, block)
         case "array":
             name, shape, alone = content
-            if max(shape, default=0) > NUMBERS:
-                raise Garbage("an array that is too large")
-            numbers = _numbers(document, block, shape, ARRAYS[name].itemsize)
-            array = np.frombuffer(numbers, ARRAYS[name]).copy().reshape([int(each) for each in shape])
+            numbers = block.numbers(shape := _shape(shape), ARRAYS[name].itemsize)
+            array = np.frombuffer(numbers, ARRAYS[name]).reshape(shape)
             return array[()] if alone else array
         case "foreign":
             return Foreign(str(content)[:TEXT])
-    raise Garbage(f"an unknown kind, or too many parts: {str(kind)[:50]}")
+    raise Garbage(f"an unknown kind: {str(kind)[:50]}")
 
 
-def _unpack_tensor(document: dict, block: bytes) -> torch.Tensor:
-    name, shape, grad = document["tensor"]
-    dtype, shape = DTYPES[name], [int(each) for each in shape]
-    if max(shape, default=0) > NUMBERS or math.prod(shape) > NUMBERS:
+def _shape(words: list) -> list[int]:
+    """A shape, looked at before anything is made of it, the product of its numbers included."""
+    if len(words) > RANK or not all(0 <= int(each) <= NUMBERS for each in words):
+        raise Garbage("a tensor of an impossible shape")
+    shape = [int(each) for each in words]
+    if math.prod(shape) > NUMBERS:
         raise Garbage("a tensor that is too large")
+    return shape
+
+
+def _unpack_tensor(document: dict, block: Block) -> torch.Tensor:
+    name, shape, grad = document["tensor"]
+    dtype, shape = DTYPES[name], _shape(shape)
     if document.get("kind") == "meta":
         return torch.empty(shape, dtype=dtype, device="meta")
     if document.get("kind") == "sparse":
         nowhere = torch.empty(len(shape), 0, dtype=torch.int64)
         return torch.sparse_coo_tensor(nowhere, torch.empty(0, dtype=dtype), shape, check_invariants=True)
-    numbers = bytearray(_numbers(document, block, shape, dtype.itemsize))
+    numbers = block.numbers(shape, dtype.itemsize)
     tensor = torch.frombuffer(numbers, dtype=torch.uint8) if numbers else torch.empty(0, dtype=torch.uint8)
     tensor = tensor.view(dtype).reshape(shape)
     return tensor.requires_grad_() if grad is True and (dtype.is_floating_point or dtype.is_complex) else tensor
-
-
-def _numbers(document: dict, block: bytes, shape: list, size: int) -> bytes:
-    start, length = (int(each) for each in document["at"])
-    if not 0 <= start <= start + length <= len(block) or length != math.prod(int(each) for each in shape) * size:
-        raise Garbage("a tensor whose numbers do not fit its shape")
-    return block[start : start + length]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
