@@ -80,22 +80,24 @@ def test_a_package_somewhere_above_is_not_the_course(python, tmp_path):
     assert "planted" not in run_cell(python, labs, TORCHCOURSE_SOURCE=REFUSED)
 
 
-def test_a_course_that_belongs_to_another_user_is_not_used(tmp_path, monkeypatch):
+@pytest.mark.parametrize("theirs", [None, ".", "course.toml", "src", "src/torchcourse", "src/torchcourse/__init__.py"])
+def test_a_course_of_which_a_part_belongs_to_another_user_is_not_used(tmp_path, monkeypatch, theirs):
+    """Also where their link leads to a file of ours."""
     plant(tmp_path)
     (tmp_path / "course.toml").touch()
     (tmp_path / "labs").mkdir()
     tree = ast.parse(build.setup_cell(CHAPTER).source)
     (function,) = [node for node in tree.body if getattr(node, "name", "") == "course_around"]
     exec(compile(ast.Module([function], []), "set-up cell", "exec"), names := {})
-    assert names["course_around"](tmp_path / "labs") == [str(tmp_path / "src")]
-    stat = Path.stat
+    lstat = Path.lstat
 
-    def foreign(path, **options):
-        found = stat(path, **options)
-        return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + ("src" in path.parts))
+    def owned(path):
+        found = lstat(path)
+        foreign = theirs is not None and path == tmp_path / theirs
+        return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + foreign)
 
-    monkeypatch.setattr(Path, "stat", foreign)
-    assert names["course_around"](tmp_path / "labs") == []
+    monkeypatch.setattr(Path, "lstat", owned)
+    assert names["course_around"](tmp_path / "labs") == ([] if theirs else [str(tmp_path / "src")])
 
 
 def test_a_folder_of_the_same_name_is_not_mistaken_for_the_package(python, tmp_path):

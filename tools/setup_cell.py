@@ -26,11 +26,13 @@ def missing(*packages):
 
 
 def course_around(folder):
-    """The sources of the copy of the course around a folder: its root has course.toml, and the folder's owner."""
+    """The sources of the copy of the course around a folder: its root has course.toml. All belong to one person."""
     for up in (folder, *folder.parents):
         if (up / "course.toml").is_file():
-            package = up / "src" / "torchcourse" / "__init__.py"
-            ours = package.is_file() and package.stat().st_uid == folder.stat().st_uid
+            package = up / "src" / "torchcourse"
+            parts = (up, up / "course.toml", up / "src", package, package / "__init__.py")
+            # A link counts for the one who made it: others may have theirs lead to any file of yours.
+            ours = parts[-1].is_file() and {part.lstat().st_uid for part in parts} == {folder.lstat().st_uid}
             return [str(up / "src")] if ours else []
     return []
 
