@@ -8,6 +8,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 LONGEST = 2000  # characters of a text
 NO_LAB = "unknown"  # the result of a student whose files do not say which lab they are
 PART = ".part"  # ends the name of a file that is being written
+FORMULA = re.compile(r"(^|[;|\t\r\n])(\s*[=+\-@⁺⁼₊₌⩵⩶﬩﹢﹣﹦﹫＋－＝＠])")
 
 
 def verdict(name: str, report: Report) -> tuple[Result, list[str]]:
@@ -151,6 +153,8 @@ def _write(path: Path, header: list[str], rows: list[list]) -> None:
 
 
 def _no_formula(cell: object) -> object:
-    """A spreadsheet takes a text that begins with one of these signs for a formula, and computes it."""
-    first = unicodedata.normalize("NFKC", cell.lstrip()[:1]) if isinstance(cell, str) else ""
-    return f"'{cell}" if first in ("=", "+", "-", "@") else cell
+    """A spreadsheet takes a text that begins with one of these signs for a formula, and computes it.
+
+    Some split a row at other signs than commas, so what comes after those begins a text, too.
+    """
+    return FORMULA.sub(r"\1'\2", cell) if isinstance(cell, str) else cell
