@@ -33,7 +33,7 @@ from torchcourse.place import default_root
 
 CONFIG = ROOT / "hub" / "jupyterhub_config.py"
 ADMIN = "instructor"
-SHORTEST = 8  # characters of the password; JupyterHub asks for as many
+SHORTEST = 16  # characters of a password that a person chooses; see login.py
 PATIENCE = 120  # seconds for the hub to answer
 
 
@@ -82,7 +82,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.password is not None and (len(options.password) < SHORTEST or not options.password.isascii()):
         raise SystemExit(
-            f"Choose a password of at least {SHORTEST} characters, letters without accents, or leave it out."
+            f"Choose a password of at least {SHORTEST} characters, such as some words without accents, or leave it out."
         )
     return options
 

@@ -21,6 +21,8 @@ import secrets
 import shutil
 import signal
 import sys
+import time
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,7 +34,6 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application, HTTPError, RequestHandler, authenticated
 
 from tools.course import ROOT, chapters
-from tools.hub.login import Allowance
 from tools.hub.settings import BOARD
 
 REPORT = "custom:board:report"
@@ -70,6 +71,29 @@ def register(c: Any, port: int) -> None:
 def token_scopes(spawner: Any) -> list[str]:
     """What a server's token may do: as ever, and report; but the instructor's own notebooks don't count."""
     return ["users:activity!user", "access:servers!server", *([] if spawner.user.admin else [REPORT])]
+
+
+class Allowance:
+    """What each key may do: `burst` times at once, then once every `seconds`.
+
+    It keeps one number for each key: when its allowance will be whole again.
+    """
+
+    def __init__(self, burst: int, seconds: float, clock: Callable[[], float] = time.monotonic):
+        self.burst, self.seconds, self.clock = burst, seconds, clock
+        self.whole: dict[Hashable, float] = {}
+
+    def wait(self, key: Hashable) -> float:
+        """Seconds until it may again; 0 for now."""
+        owed = self.whole.get(key, 0) - self.clock()
+        return max(0.0, owed - (self.burst - 1) * self.seconds)
+
+    def spend(self, key: Hashable) -> None:
+        """It has done it once."""
+        now = self.clock()
+        if len(self.whole) >= 1000:
+            self.whole = {key: whole for key, whole in self.whole.items() if whole > now}
+        self.whole[key] = max(now, self.whole.get(key, 0)) + self.seconds
 
 
 class Board:
