@@ -516,7 +516,7 @@ def test_a_cell_without_an_end_is_interrupted(graded, ctrl_c_ignored, source, li
     cells = [{"id": "endless", "source": source}, {"id": "next", "source": "print('next')"}]
     report = judge.run(cells, LAB, {}, limits, None)
     assert report.ended == "whole" and report.cells["next"]["text"] == "next\n"
-    assert report.cells["endless"]["late"] == limit and report.by_clock == (limit == "clock")
+    assert report.cells["endless"]["late"] == limit and report.disturbed == (limit == "clock")
 
 
 def test_an_answer_that_sleeps_costs_its_exercise(graded, monkeypatch):
@@ -587,6 +587,45 @@ def test_a_course_below_the_temporary_folder(graded, tmp_path):
     done = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert points(tmp_path / "out", "ada") == 5, done.stdout
+
+
+LOOK = """
+import sys
+sys.base_prefix = "/usr/src/env"
+from tools.grade import judge, sandbox
+look = '''
+from pathlib import Path
+import torchcourse
+files = [path for path in Path("/usr/src").rglob("*") if path.is_file()]
+packages = {path.parents[1] for path in files if path.match("torchcourse/checks/engine.py")}
+print(sorted(map(str, packages)))
+print([str(path) for path in files if not any(path.is_relative_to(each) for each in packages)])
+print([str(path) for path in files if path.name in ("tensors.py", "ddp.py") and "class Hidden" not in path.read_text()])
+print(torchcourse.__file__)
+'''
+report = judge.run([{"id": "cell", "source": look}], "00_getting_started", {}, sandbox.Limits(60, 60, 1600), None)
+print(report.cells["cell"]["text"] if report.cells else report.ended)
+"""
+
+
+@pytest.mark.parametrize("place", ["app", "env/src/course", "env/lib/course"])
+def test_a_course_among_programs_is_hidden(graded, tmp_path, place):
+    """Wherever it lies, below /usr or in the environment: there is the package, and no copy of it with solutions."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in ("src", "tools", "solutions"):
+        shutil.copytree(course.ROOT / name, tmp_path / place / name, ignore=ignore)
+    shutil.copy(course.ROOT / "course.toml", tmp_path / place)
+    write(tmp_path / place / "build" / "grades" / "results" / "ada.json", {})
+    installed = tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "torchcourse"
+    shutil.copytree(tmp_path / place / "src" / "torchcourse", installed)
+    # On the machine itself nothing is changed: only what this test starts sees the folder in /usr/src.
+    words = ["bwrap", "--dev-bind", "/", "/", "--bind", str(tmp_path), "/usr/src", "--chdir", f"/usr/src/{place}"]
+    words += ["--cap-add", "ALL"] if os.getuid() == 0 else []
+    paths = {"PYTHONPATH": f"/usr/src/{place}/src{os.pathsep}/usr/src/{place}"}
+    done = subprocess.run([*words, sys.executable, "-c", LOOK], env=os.environ | paths, capture_output=True, text=True)
+    packages, others, secrets, imported = done.stdout.strip().splitlines() or [done.stderr] * 4
+    assert f"/usr/src/{place}/src/torchcourse" in packages and others == secrets == "[]", done.stdout
+    assert imported == f"/usr/src/{place}/src/torchcourse/__init__.py"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +102,56 @@ def open_program(program: bytes) -> Iterator[int]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
+
+# Of /usr and of an environment: what programs need. Not the whole, as it may hold sources (/usr/src/app, ENV/src/…).
+PARTS = ("bin", "sbin", "lib*", "include", "share", "etc", "ssl", "pyvenv.cfg")
+PARTS += ("cuda*", "nvvm", "targets", "*-linux-gnu")  # compilers
+EXCHANGE = Path("/usr/local/share/nbgrader")  # what others hand in, where nbgrader is in use
+Binds = dict[Path, Path | None]  # where in the sandbox -> what is there, None for an empty folder
+
+
+def programs() -> list[Path]:
+    """The files and folders that the system's programs and this Python consist of."""
+    python = (sys.base_prefix, sys.prefix, Path(sys.executable).resolve().parent.parent)
+    places = {Path("/usr"), Path("/usr/local"), *map(Path, python)} - {Path("/")}
+    packages = {path for each in sys.path if each.endswith("-packages") and (path := Path(each)).is_dir()}
+    return sorted({path for place in places for part in PARTS for path in place.glob(part)} | packages)
+
+
+def copies(package: Path) -> list[Path]:
+    """Every copy of a package that can be seen: the one that runs, and those that are installed beside it."""
+    shown = programs()
+    folders = {*shown, *(folder for part in shown for folder in part.glob("python3*/*-packages"))}
+    return sorted({package, *((each / package.name).resolve() for each in folders if (each / package.name).is_dir())})
+
+
+def checkouts(root: Path, packages: Iterable[Path]) -> list[Path]:
+    """The folders that hold the whole course, with its solutions: this one, and those around copies of the package."""
+    return sorted(
+        {root, *(each for package in packages if (each := package.parents[1]).joinpath("course.toml").exists())}
+    )
+
+
+def places(binds: Binds, folder: Path) -> list[Path]:
+    """Where these binds show a folder: it may lie in several of them, and a bind may show it by another name."""
+    real = {place: source.resolve() for place, source in binds.items() if source and folder.exists()}
+    return [place / folder.relative_to(source) for place, source in real.items() if folder.is_relative_to(source)]
+
+
+def mounts(binds: Binds, writable: Path | None = None) -> list[str]:
+    """The words that make bubblewrap show this, read-only but for one place.
+
+    What lies in another place comes after it: an empty folder hides what is there, and has in it what is bound there.
+    """
+    words = []
+    for place, source in sorted(binds.items()):
+        for folder in reversed(place.parents[:-1]):  # bubblewrap would make them for its own user alone
+            words += ["--dir", str(folder)]
+        how = "--bind" if place == writable else "--ro-bind"
+        words += ["--perms", "0755", "--tmpfs", str(place)] if source is None else [how, str(source), str(place)]
+    # Last, as mounts need folders. What could be written into these would be memory that no limit counts.
+    empty = [str(place) for place, source in binds.items() if source is None]
+    return [*words, *(word for place in [*empty, "/dev", "/"] for word in ("--remount-ro", place))]
 
 
 def hidden_from_others(folder: Path) -> Path | None:

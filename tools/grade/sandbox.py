@@ -1,7 +1,7 @@
 """The sandbox, made by bubblewrap: a submission sees Python, the package, the data, its own notebook, and nothing else.
 
-    out of reach   the network; other processes; every file but those of `visible` (read-only), so no solutions, no
-                   gradebook, no other submission, no home; the environment variables
+    out of reach   the network; other processes; every file but those that are `shown` (read-only), so no solutions,
+                   no gradebook, no other submission, no home; the environment variables
     limited        time of a cell and of the whole; memory and processes; `/tmp` and `/dev/shm`, which are in memory
 
 There are two sets of limits. Inside, each process has the kernel's own (`RLIMIT_DATA`, `RLIMIT_NPROC`, `RLIMIT_FSIZE`);
@@ -16,6 +16,7 @@ import os
 import re
 import resource
 import secrets
+import select
 import shutil
 import signal
 import socket
@@ -33,21 +34,18 @@ import matplotlib
 import psutil
 
 import torchcourse
-from tools import course
+from tools import course, walls
 from tools.course import Chapter
-from tools.walls import MemoryGroup, open_program, seccomp
+from tools.walls import EXCHANGE, MemoryGroup, open_program, seccomp
+from torchcourse.data.catalog import SPECS
 
 INSIDE = Path(__file__).parent / "inside"
 PACKAGE = Path(torchcourse.__file__).resolve().parent
-# Where copies of the package can lie: the one that runs, and one that is installed beside it.
-PACKAGES = {PACKAGE, *(Path(each).resolve() / "torchcourse" for each in sys.path if each.endswith("-packages"))}
-PACKAGES = sorted(path for path in PACKAGES if (path / "checks").is_dir())
 # Modules with reference solutions: the checks of the chapters, and what several of them share.
 CHAPTERS = {f"torchcourse.checks.{name}" for name in ("loops", "splits", *(each.slug for each in course.chapters()))}
 PR_SET_PDEATHSIG = 1
 ALLOW_ALL = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)  # a filter for machines whose calls `walls` does not know
 COLORS = re.compile(r"\x1b\[[\d;]*m")
-EXCHANGE = Path("/usr/local/share/nbgrader")  # submissions of others lie there on a hub
 LOOK_EVERY = 0.2  # seconds
 # Why a cell was interrupted: it met a limit of processor time, one by the clock, or that of an exercise.
 LATE = {"processor": "processor time", "clock": "the clock", "exercise": "the limit of an exercise"}
@@ -82,7 +80,7 @@ class Report:
     ended: str = "the sandbox ended before the notebook did"  # "whole", or a sentence
     cells: dict[str, dict] = field(default_factory=dict)  # id -> text, error, late: see LATE, pictures
     verdicts: dict[str, dict] = field(default_factory=dict)  # exercise -> outcome, message, expected, yours, look
-    by_clock: bool = False  # whether it met a limit by the clock, which may be its neighbors' fault
+    disturbed: bool = False  # whether it met a limit that may be its neighbors' fault: it runs again, alone
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     mib: float = 0.0
@@ -119,12 +117,25 @@ def _bwrap() -> list[str]:
     return ["bwrap", *separate, *rights, "--die-with-parent", "--new-session", "--hostname", "localhost", "--clearenv"]
 
 
-def visible(data: Path | None) -> list[Path]:
-    """Files and folders that a submission may read: the system's programs, this Python, the package, the data."""
-    python = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent]
-    packages = [Path(each) for each in sys.path if each.endswith("-packages")]
-    every = [*python, *packages, PACKAGE, *([data.resolve()] if data else [])]
-    return [path for path in every if path.exists() and path not in (Path("/"), Path.home())]
+def shown(data: Path | None) -> walls.Binds:
+    """What a submission may read: the system's programs, this Python, the package without chapters' checks, the data.
+
+    The course lies somewhere, perhaps with all submissions, and so may a copy of it. Wherever the folders of programs
+    would show these, they are hidden.
+    """
+    system = (Path("/etc/ld.so.cache"), Path("/etc/alternatives"), PACKAGE, *walls.programs())
+    sets = [data.resolve() / folder for name in SPECS for folder in (name, SPECS[name].folder)] if data else []
+    binds: walls.Binds = {path: path for path in (*system, *sets) if path.exists()}
+    packages = [each for each in walls.copies(PACKAGE) if (each / "checks").is_dir()]
+    hidden = [EXCHANGE, *walls.checkouts(course.ROOT, packages)]
+    checks = {place / "checks" for package in packages for place in walls.places(binds, package)}
+    binds |= dict.fromkeys(place for folder in hidden for place in walls.places(binds, folder))
+    for folder in checks:  # they hold reference solutions, also compiled
+        binds[folder] = None
+        for path in (PACKAGE / "checks").glob("*.py"):
+            secret = f"torchcourse.checks.{path.stem}" in CHAPTERS
+            binds[folder / path.name] = INSIDE / "hidden.py" if secret else path
+    return binds
 
 
 def _arguments(jail: Path, limits: Limits, data: Path | None, filter_: int) -> list[str]:
@@ -134,8 +145,7 @@ def _arguments(jail: Path, limits: Limits, data: Path | None, filter_: int) -> l
     for folder in ("/dev/shm", "/tmp", "/home/student"):
         words += [*disk, folder]
     binds = {
-        **{Path(name): Path(name) for name in ("/usr", "/etc/ld.so.cache", "/etc/alternatives") if Path(name).exists()},
-        **{path: path for path in visible(data)},
+        **shown(data),
         Path("/etc/hosts"): jail / "etc" / "hosts",
         Path("/etc/passwd"): jail / "etc" / "passwd",
         Path("/grade/home"): jail / "home",
@@ -146,20 +156,7 @@ def _arguments(jail: Path, limits: Limits, data: Path | None, filter_: int) -> l
             words += ["--symlink", os.readlink(name), name]
         elif Path(name).exists():
             binds[Path(name)] = Path(name)
-    # Folders on the way to a bind would be made for root alone, so they are made first.
-    for folder in sorted({parent for path in binds for parent in path.parents if parent != Path("/")}):
-        words += ["--dir", str(folder)]
-    for path, source in sorted(binds.items()):
-        words += ["--ro-bind", str(source), str(path)]
-    for package in PACKAGES:
-        # No chapter's checks, not even compiled: they hold reference solutions.
-        words += ["--tmpfs", str(package / "checks")]
-        for path in (package / "checks").glob("*.py"):
-            source = INSIDE / "hidden.py" if f"torchcourse.checks.{path.stem}" in CHAPTERS else path
-            words += ["--ro-bind", str(source), str(path)]
-        words += ["--remount-ro", str(package / "checks")]
-    if EXCHANGE.exists():
-        words += ["--tmpfs", str(EXCHANGE)]
+    words += walls.mounts(binds)
     environment = {
         "PATH": f"{sys.prefix}/bin:/usr/bin:/bin",
         "HOME": "/home/student",
@@ -207,6 +204,7 @@ class Box:
         self.most = 0.0  # MiB that all its processes held together
         self.cpu_seconds = 0.0  # processor time of all its processes
         self.stopped = ""  # why it had to be ended
+        self.scarce = False  # whether its neighbors may have taken what it needed
         self.watcher = threading.Thread(target=self._watch, daemon=True)
         self.watcher.start()
 
@@ -214,6 +212,7 @@ class Box:
         limits = self.limits
         while self.process.poll() is None:
             time.sleep(LOOK_EVERY)
+            self.scarce |= scarce()
             children = _children(self.process)
             self.most = max(self.most, _held(children, 2 * limits.mib))
             self.cpu_seconds = max(self.cpu_seconds, _worked(children))
@@ -297,6 +296,21 @@ def _pipe() -> Iterator[tuple[int, int]]:
     finally:
         os.close(read)
         os.close(write)
+
+
+def scarce() -> bool:
+    """Whether something has run out that Linux counts for a user as a whole, and so for all sandboxes of a plain user.
+
+    That is open files on their way through sockets, as many as a process may have open, and files that are waited for.
+    """
+    try:
+        ours, theirs = socket.socketpair()
+        with ours, theirs, select.epoll() as waiting:
+            waiting.register(ours)
+            socket.send_fds(ours, [b"."], [ours.fileno()])
+    except OSError:
+        return True
+    return False
 
 
 def die_with_parent() -> None:

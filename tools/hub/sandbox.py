@@ -21,15 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools import walls
+from tools.course import ROOT
 
 # What programs look up in /etc. Not the whole of it: a hub started by root would show its passwords, too.
 ETC = ("alternatives", "ca-certificates", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
 ETC += ("mime.types", "nsswitch.conf", "pki/ca-trust", "pki/tls/certs", "ssl/certs", "ssl/openssl.cnf", "terminfo")
 ETC += ("timezone",)
 SYS = ("bus", "class", "dev", "devices", "module")  # of /sys: processors and GPUs, but no cgroups
-SYSTEM = (Path("/"), Path("/dev"), Path("/proc"), Path("/tmp"))  # bubblewrap makes these
 PLACE = Path("/run/torchcourse")  # inside: what belongs to the hub
-EXCHANGE = Path("/usr/local/share/nbgrader")  # what others hand in, where nbgrader is in use
 PROCESSES = 512  # per student: a kernel of PyTorch and its DataLoader workers take dozens, threads included
 FILES = 4096  # that a process may have open
 USERS = range(2_000_000_000, 2_100_000_000)  # numbers that Linux distributions leave alone
@@ -69,12 +68,13 @@ def gpus() -> list[Path]:
 
 
 def arguments(
-    home: Path, readable: Iterable[Path], own: Path, user: int | None, memory: Memory, filter_fd: int
+    home: Path, readable: Iterable[Path], state: Path, own: Path, user: int | None, memory: Memory, filter_fd: int
 ) -> list[str]:
     """The words that start a command inside the sandbox: put them before it.
 
     home: the student's folder, writable; must exist
     readable: folders and files that are shown at their own place, read-only
+    state: the hub's folder. It and the course are hidden wherever they lie, but for what is `readable`
     own: the folder that `furnish` has filled
     user: the number of the student's user; None if the hub itself is not root
     filter_fd: where bubblewrap reads the program of walls.seccomp
@@ -85,21 +85,21 @@ def arguments(
         words += ["--unshare-user", "--uid", "1000", "--gid", "1000", "--disable-userns"]
     else:
         words += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    binds = [("--ro-bind", Path("/usr"), Path("/usr"))]
+    binds: walls.Binds = {}
     links = []
     for name in ("bin", "lib", "lib32", "lib64", "sbin"):
         top = Path("/", name)
         if top.is_symlink():
             links += ["--symlink", os.readlink(top), str(top)]
         elif top.exists():
-            binds.append(("--ro-bind", top, top))
+            binds[top] = top
     there = [Path("/etc", name) for name in ETC] + [Path("/sys", name) for name in SYS]
-    binds += [("--ro-bind", path, path) for path in there if path.exists()]
-    binds += [("--ro-bind", own / "etc" / name, Path("/etc", name)) for name in os.listdir(own / "etc")]
-    binds += [("--ro-bind", path, path) for path in readable]
-    binds += [("--ro-bind", own / name, PLACE / name) for name in ("hub", "board") if (own / name).exists()]
-    binds += [("--ro-bind", Path(__file__).with_name("inside.py"), PLACE / "inside.py")]
-    binds += [("--bind", home, home)]
+    binds |= {path: path for path in (*walls.programs(), *there, *readable) if path.exists()}
+    hidden = [walls.EXCHANGE, state.resolve(), *walls.checkouts(ROOT, walls.copies(package("torchcourse")))]
+    binds |= {place: None for folder in hidden for place in walls.places(binds, folder)}
+    binds |= {Path("/etc", name): own / "etc" / name for name in os.listdir(own / "etc")}
+    binds |= {PLACE / name: own / name for name in ("hub", "board") if (own / name).exists()}
+    binds |= {PLACE / "inside.py": Path(__file__).with_name("inside.py"), home: home}
     words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
     for device in gpus():
         words += ["--dev-bind", str(device), str(device)]
@@ -107,15 +107,7 @@ def arguments(
         words += ["--dev-bind", "/dev/null", "/dev/zero"]
     for path, size in (("/dev/shm", memory.shared), ("/tmp", memory.temporary)):
         words += ["--perms", "1777", "--size", str(size), "--tmpfs", path]
-    words += links
-    # Bubblewrap would make the folders that lead to a bind for its own user alone.
-    for folder in sorted({parent for _, _, path in binds for parent in path.parents if parent not in SYSTEM}):
-        words += ["--dir", str(folder)]
-    for how, source, path in binds:
-        words += [how, str(source), str(path)]
-    if EXCHANGE.exists():
-        words += ["--tmpfs", str(EXCHANGE), "--remount-ro", str(EXCHANGE)]
-    words += ["--remount-ro", "/dev", "--remount-ro", "/", "--"]
+    words += [*links, *walls.mounts(binds, writable=home), "--"]
     if user is not None:
         words += ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all", "--"]
     return [*words, *limits(memory, PROCESSES), "env", f"--chdir={home}"]  # only the student may go there
@@ -170,11 +162,6 @@ def settle(home: Path) -> int | None:
     return user
 
 
-def interpreter() -> list[Path]:
-    """The folders that this Python needs: its virtual environment and the installation below it."""
-    return [Path(folder) for folder in dict.fromkeys((sys.base_prefix, sys.prefix)) if not folder.startswith("/usr")]
-
-
 def package(name: str) -> Path:
     """The folder of an installed package, found without importing it."""
     return Path(importlib.util.find_spec(name).origin).parent
@@ -195,7 +182,7 @@ def trouble(state: Path) -> str:
     furnish(own, user, [])
     memory = Memory(None, None, 2**20, 2**20)
     with walls.open_program(program) as fd:
-        words = arguments(own / "home", [*interpreter(), package("torchcourse")], own, user, memory, fd)
+        words = arguments(own / "home", [package("torchcourse")], state, own, user, memory, fd)
         words += [sys.executable, "-c", "import jupyterhub, importlib.util; importlib.util.find_spec('torchcourse')"]
         done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     shutil.rmtree(own)
