@@ -7,13 +7,15 @@ a thread or a process.
 import contextlib
 import dataclasses
 import functools
+import inspect
 import json
 import os
+import pickle
 import re
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from test_checks import EXERCISES, OWN, right_and_wrong, tables
 from test_switches import takes_long
 
 from tools import course
-from tools.grade import judge
+from tools.grade import judge, sandbox
 from tools.grade.inside import plain
 from torchcourse.checks import engine, evaluate
 from torchcourse.checks.show import Foreign
@@ -74,9 +76,59 @@ def askable(answers: list[Any], most: int) -> list[Any]:
     return asked[:: max(1, -(-len(asked) // most))]
 
 
+def ours(things: Any, but: Sequence[str] = ()) -> set[str]:
+    """The functions and classes of the chapters' checks that these things lead to, but not by way of `but`."""
+    found, seen, todo = set(), set(), [things]
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, (list, tuple, set)):
+            todo += thing
+        elif isinstance(thing, dict):
+            todo += thing.values()
+        elif isinstance(thing, functools.partial):
+            todo += [thing.func, thing.args, thing.keywords]
+        elif isinstance(thing, type) or inspect.isfunction(thing):
+            name = f"{thing.__module__}.{thing.__qualname__}".removeprefix("torchcourse.checks.")
+            if thing.__module__ not in sandbox.CHAPTERS or name in but:
+                continue
+            found.add(name)
+            todo += [dict(vars(thing))]
+            if not isinstance(thing, type):
+                codes, names = [thing.__code__], set()
+                while codes:
+                    names |= {*codes[-1].co_names}
+                    codes += [each for each in codes.pop().co_consts if inspect.iscode(each)]
+                todo += [thing.__globals__.get(name) for name in names]
+                todo += [thing.__defaults__, thing.__kwdefaults__, inspect.getclosurevars(thing).nonlocals]
+    return found
+
+
+# On both sides: the class of a model that goes in, a word, and lines that any answer could write.
+SHARED = {"capstone._Exported", "capstone._word", "checkpointing._sum", "checkpointing._train", "performance._Block"}
+
+
+def assert_no_reference(name: str, sent: list[list[bytes]]) -> None:
+    """With a probe travels all that it uses. None of it is a part of a right answer, or of what makes a verdict."""
+    spec, questions = EXERCISES[name].spec, [pickle.loads(each) for (each,) in sent]
+    traveled = ours(questions)
+    # What judges knows the names of what it sends; functions that `ranks.measure` sends are arguments of its own.
+    sends = [thing for probe, args, _ in questions for thing in (probe, *args) if inspect.isfunction(thing)]
+    tops = {f"{each.__module__}.{each.__qualname__}".removeprefix("torchcourse.checks.") for each in sends}
+    if spec:
+        assert not traveled & ours([spec.solution, spec.also_right])
+    whens = [each.when for each in (*spec.mistakes, *spec.habits)] if spec else []
+    judging = ours([spec.draw, spec.measure, whens] if spec else EXERCISES[name].judge, but=tops)
+    assert not traveled & judging - SHARED
+
+
 @pytest.mark.parametrize("name", list(EXERCISES))
-def test_the_verdict_is_the_same_from_outside(name):
+def test_the_verdict_is_the_same_from_outside(name, monkeypatch):
     judge.send_checks_by_value()
+    sent, send = [], plain.send
+    monkeypatch.setattr(plain, "send", lambda to, *what: (sent.append(what), send(to, *what)))
     right, wrong = right_and_wrong(name, tables(OWN))
     for answer in askable(right, 1):  # other tests show that it is correct here
         with elsewhere(answer) as remote:
@@ -93,6 +145,7 @@ def test_the_verdict_is_the_same_from_outside(name):
         here = evaluate(name, answer, 0)
         assert (there.outcome, there.message) == (here.outcome, here.message), answer
         assert (there.expected, there.yours, there.look) == (here.expected, here.yours, here.look), answer
+    assert_no_reference(name, [question for document, *question in sent if document is None])
 
 
 def test_an_answer_is_at_work_during_a_question_only():

@@ -392,8 +392,6 @@ def _one_evaluation(answer: Any, model: nn.Module, batches: list[Batch], trainin
         returned = call(answer, model, given, may_change=True)
         changed_things = probes.changes(model, start, given, batches)
     loss, share = returned if isinstance(returned, tuple | list) and len(returned) == 2 else (None, None)
-    means, _, sizes = _means(start, batches)
-    loss_is_right = np.isclose(plain_number(loss) or 0.0, np.dot(means, sizes) / sum(sizes), rtol=1e-4, atol=1e-5)
     return {
         CHANGED: changed_things,
         "The number of passes in train mode": sum(seen["mode"] != "eval" for seen in passes),
@@ -401,8 +399,16 @@ def _one_evaluation(answer: Any, model: nn.Module, batches: list[Batch], trainin
         "Your loss": loss,
         "Your accuracy": share,
         "returned": returned,
-        "number": "accuracy" if loss_is_right else "loss",  # the first that is wrong
     }
+
+
+def _evaluation(ask: Callable, model: nn.Module, batches: list[Batch], training: bool) -> dict[str, Any]:
+    """What the probe saw, and the first number that is wrong."""
+    seen = ask.observe(_one_evaluation, model, batches, training)
+    means, _, sizes = _means(model, batches)
+    loss = plain_number(seen["Your loss"]) or 0.0
+    loss_is_right = np.isclose(loss, np.dot(means, sizes) / sum(sizes), rtol=1e-4, atol=1e-5)
+    return seen | {"number": "accuracy" if loss_is_right else "loss"}
 
 
 def _follows(*rules: Callable[[list[float], list[int]], float]) -> Callable:
@@ -443,7 +449,7 @@ exercise(
     spec=Spec(
         draw=_before_evaluations,
         solution=_evaluate,
-        measure=lambda ask, model, batches, training: ask.observe(_one_evaluation, model, batches, training),
+        measure=_evaluation,
         mistakes=[
             *side_effects(_evaluate, lambda model, batches: batches.pop()),
             r"""
