@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import need
+from conftest import is_alive, need, wait_until
 
 from tools import course
 from tools.grade import __main__ as command
@@ -478,7 +479,10 @@ def test_colors_of_a_page_end(monkeypatch):
 
 def test_cells_of_a_table_are_no_formulas(tmp_path):
     for text in ("=1+1", "+1", "-1", "@x", "\t=1", " =1", "＝1", "\r\n=1"):
-        assert results._no_formula(text) == f"'{text}"
+        assert results._no_formula(text).lstrip()[0] == "'"
+    for sign in ";|\t\r\n":  # a spreadsheet may split a row there
+        for text in ("=1+1", "  ＠x"):
+            assert results._no_formula(f"x{sign}{text};y") == f"x{sign}'{text};y"
     assert [results._no_formula(each) for each in (-1.5, "a=1", "", 0)] == [-1.5, "a=1", "", 0]
 
 
@@ -527,8 +531,23 @@ def test_one_that_fails_costs_only_itself(tmp_path, out, stubbed, monkeypatch):
     assert "not graded: MemoryError" in row(out, "emmy")["status"]
 
 
-def test_a_limit_by_the_clock_is_met_alone(tmp_path, out, stubbed, monkeypatch):
-    """Beside others it may be their fault: the submission runs again when they have ended, and that run counts."""
+def test_a_full_disk_is_a_sentence(tmp_path, out, stubbed):
+    """Whatever library meets it first. Here no file may grow beyond a size."""
+    put(tmp_path / "in" / "ada" / "lab.ipynb", lab())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**15, before[1]))
+    try:
+        with pytest.raises(SystemExit, match=r"cannot be written to .*: File too large\. Make room there"):
+            command.main([str(tmp_path / "in"), "--out", str(out), "--synthetic"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert command.main([str(tmp_path / "in"), "--out", str(out), "--synthetic"]) == 0
+    assert row(out, "ada")["points"] == "5.0" and not list(out.glob("*.part"))
+
+
+@pytest.mark.parametrize("what", ["a limit by the clock", "an error of ours"])
+def test_what_may_be_a_neighbors_fault_happens_alone(tmp_path, out, stubbed, monkeypatch, what):
+    """The submission runs again when all others have ended, and that run counts."""
     runs, late = [], threading.Event()
 
     def run(each, *_):
@@ -536,7 +555,9 @@ def test_a_limit_by_the_clock_is_met_alone(tmp_path, out, stubbed, monkeypatch):
         found = everything_right(each)
         if runs.count("emmy") == 1 and each.student == "emmy":
             late.set()
-            found[2].by_clock, found[2].ended, found[2].verdicts = True, "time limit", {}
+            if what == "an error of ours":
+                raise OSError("Too many references")
+            found[2].disturbed, found[2].ended, found[2].verdicts = True, "time limit", {}
         elif each.student in ("ada", "kurt"):
             assert late.wait(60)
             runs.append(f"{each.student} ended")
@@ -696,9 +717,10 @@ def test_term_writes_the_tables_and_leaves_nothing(tmp_path, prepared):
 JUDGE = """
 import multiprocessing
 from tools.grade import judge, sandbox
-_, out = multiprocessing.Pipe()
+ours, theirs = multiprocessing.Pipe()
 sleeps = {"id": "slow", "source": "import time; time.sleep(600)"}
-judge._work(out, [sleeps], "00_getting_started", {}, sandbox.Limits(600, 600, 1600), None)
+ours.send(([sleeps], "00_getting_started", {}, sandbox.Limits(600, 600, 1600), None))
+judge._work(theirs)
 """
 
 
@@ -729,6 +751,65 @@ def test_a_page_tells_an_open_answer_from_a_wrong_one(out):
     verdicts = {name: Result(name, outcome, "said") for name, outcome in outcomes.items()}
     page = Book(out / "nbgrader").enter("ada", LAB, notebook, outputs_of(notebook, {}, verdicts), "")
     assert re.findall("<tr><td>(.)</td>", page.read_text(encoding="utf-8")) == ["○", "✗", "✓"]
+
+
+APART = """
+import socket, sys
+from concurrent.futures import ThreadPoolExecutor
+from tools.grade import judge, sandbox
+if __name__ == "__main__":
+    source, held = sys.argv[1], []
+    try:
+        while "neighbor" in source:  # one that uses up the open files that may be under way
+            held.append(socket.socketpair())
+            socket.send_fds(held[-1][0], [b"x"], [0] * 200)
+    except OSError:
+        pass
+    job = [{"id": "cell", "source": source}], "00_getting_started", {}, sandbox.Limits(600, 600, 1600), None
+    with ThreadPoolExecutor(2) as pool:
+        report = pool.submit(judge.run_apart, *job).result()
+    print(report.ended, report.disturbed, report.cells["cell"]["text"])
+"""
+
+
+def plain_user() -> list[str]:
+    """Words that have a program run by another user than root, who can read the course and this Python."""
+    if os.getuid():
+        return []
+    words = ["bwrap", "--dev-bind", "/", "/", "--cap-add", "ALL"]
+    for path in map(Path, (sys.base_prefix, sys.prefix, course.ROOT)):
+        closed = [folder for folder in path.parents if folder.stat().st_mode & 0o005 != 0o005]
+        if closed:
+            words += ["--perms", "0755", "--tmpfs", str(closed[-1])] if str(closed[-1]) not in words else []
+            words += [word for folder in reversed(path.parents[:-1]) for word in ("--dir", str(folder))]
+            words += ["--ro-bind", str(path), str(path)]
+    return [*words, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+def test_a_neighbor_that_uses_up_what_all_have_together_costs_no_points():
+    """Linux counts open files on their way through sockets by user: each sandbox of a plain user is that user."""
+    need("bubblewrap")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        words = [*plain_user(), "prlimit", "--nofile=1024:4096", sys.executable, "-c", APART, "print('neighbor')"]
+        environment = os.environ | {"TMPDIR": folder, "HOME": folder}
+        done = subprocess.run(words, cwd=course.ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "whole True neighbor", done.stderr  # it runs, and will run again, alone
+
+
+def test_nothing_outlives_a_command_that_is_killed():
+    """By a signal that it does not hear."""
+    need("bubblewrap")
+    words = [sys.executable, "-c", APART, "import time; time.sleep(600)"]
+    started: list[psutil.Process] = []
+    with subprocess.Popen(words, cwd=course.ROOT, stderr=subprocess.DEVNULL) as grader:
+        while "bwrap" not in [process.name() for process in started]:
+            assert grader.poll() is None
+            time.sleep(0.05)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                started = psutil.Process(grader.pid).children(recursive=True)
+        grader.kill()
+    wait_until(lambda: not any(map(is_alive, started)), f"the end of {started}")
 
 
 def test_pages_get_pictures_of_one_kind():

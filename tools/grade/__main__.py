@@ -26,7 +26,7 @@ from tools import arrays, course
 from tools.course import Chapter
 from tools.grade import judge, results, sandbox
 from tools.grade.collect import Cell, Missing, Submission, survey
-from tools.grade.orderly import Signals, Stopped, abandon, temporary_folder, workplace
+from tools.grade.orderly import Signals, Stopped, abandon, temporary_folder, trouble, workplace
 from tools.grade.rehearsal import rehearse
 from tools.grade.restore import restore
 from tools.grade.review import review, solution
@@ -203,6 +203,8 @@ def grade(
                 try:
                     said = _enter(book, out, each, *run.result())
                 except Exception as error:  # one submission costs only itself
+                    if trouble(out):
+                        raise
                     kind = "" if isinstance(error, arrays.Lost) else f"{type(error).__name__}: "
                     said = results.printable(f"not graded: {kind}{error}")
                     results.keep(out, each, status=said, review="", verdicts={})
@@ -246,12 +248,13 @@ def _need(chapters: Iterable[Chapter], limits: dict) -> arrays.Need:
 def _again_alone(
     pool: arrays.Pool | ThreadPoolExecutor, work: Callable, runs: dict[Future, Submission], need: arrays.Need | None
 ) -> Iterator[Future]:
-    """The runs as they end. One that met a limit by the clock runs again when all others have ended: its neighbors may
-    have taken the processor, the memory or the disk. The new run takes the place of the old one, also in `runs`.
+    """The runs as they end. One that was disturbed runs again when all others have ended: its neighbors may have taken
+    the processor, the memory or whatever else it needed. The new run takes the place of the old one, also in `runs`.
     """
     late = []
     for run in as_completed(list(runs)):
-        if run.exception() or not run.result()[2].by_clock:
+        error = run.exception()
+        if isinstance(error, arrays.Lost) or not (error or run.result()[2].disturbed):
             yield run
         else:
             late.append(runs.pop(run))

@@ -7,20 +7,25 @@ part in the comparison, since it never meets an expected result.
 This process has limits too: what a submission makes it read is bounded, and so are its memory and its time.
 """
 
+import atexit
 import base64
+import errno
 import importlib
 import json
 import multiprocessing
-import multiprocessing.forkserver
 import os
 import resource
+import select
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +38,7 @@ from torchcourse.checks import engine
 
 SPARE = 4 * 2**30  # bytes of memory that this process may take
 CELLS, TEXT, PICTURES, PICTURE = 2000, 10_100, 12, 400_000  # as in inside/play.py, and not left to what comes out of it
-
+FILES = 512  # that this process may have open, fewer than one in a sandbox: `sandbox.scarce` notices before they do
 
 _STARTING = threading.Lock()
 Seeds = dict[str, list[int]]  # exercise -> the secret seeds that it is judged with
@@ -112,40 +117,74 @@ def run_apart(cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, dat
 
     cells: each with id and source, or with id, name and asks: there the answer `asks` to the exercise `name` is due
     """
+    job = cells, chapter, seeds, limits, data
     if threading.active_count() == 1:  # a task of a cluster: what it has imported serves its copy, too
-        apart = multiprocessing.get_context("fork")
+        ours, theirs = multiprocessing.Pipe()
+        multiprocessing.get_context("fork").Process(target=_work, args=(theirs,)).start()
+        theirs.close()
     else:  # a copy of a process with threads may stand still
-        prepare()
-        apart = multiprocessing.get_context("forkserver")
-    ours, theirs = apart.Pipe(duplex=False)
-    process = apart.Process(target=_work, args=(theirs, cells, chapter, seeds, limits, data))
-    process.start()
-    theirs.close()
-    try:
-        heard = ours.recv_bytes(sandbox.REPORT) if ours.poll(whole_time(chapter, seeds, limits)) else b""
-    except (EOFError, OSError):
-        heard = b""
-    finally:
-        process.terminate()  # it removes what it has made, should it still be there
-        process.join(limits.patience)
-        process.kill()
-        process.join()
-        ours.close()
-    return Report(**json.loads(heard)) if heard else Report(ended="the judgment broke off: its own limits were met")
-
-
-def prepare() -> None:
-    """Start the process that others are forked from, once."""
-    with _STARTING:
-        before = tempfile.tempdir
-        # The path of its socket may have 107 characters; a temporary folder may have more.
-        if len(tempfile.gettempdir()) > 60 and os.access("/tmp", os.W_OK):
-            tempfile.tempdir = "/tmp"
+        ours = Client(prepare())
+    heard = b""
+    with ours:
         try:
-            multiprocessing.get_context("forkserver").set_forkserver_preload([__name__])
-            multiprocessing.forkserver.ensure_running()
-        finally:
-            tempfile.tempdir = before
+            ours.send(job)
+            process = ours.recv()
+            if ours.poll(whole_time(chapter, seeds, limits)):
+                heard = ours.recv_bytes(sandbox.REPORT)
+            else:
+                os.kill(process, signal.SIGTERM)  # it removes what it has made, should it still be there
+                if not ours.poll(limits.patience):  # the end of the stream: it has ended
+                    os.kill(process, signal.SIGKILL)
+        except (EOFError, OSError):
+            pass
+    if heard:
+        return Report(**json.loads(heard))
+    return Report(ended="the judgment broke off: its own limits were met", disturbed=True)
+
+
+_server: tuple[subprocess.Popen, str] | None = None
+
+
+def prepare() -> str:
+    """Start the process that others are forked from, once. Returns the address where it takes jobs.
+
+    Not multiprocessing's fork server: it passes open files through sockets, and Linux counts those that are under way
+    for a user as a whole. The sandbox of one submission could use them up for all others of a plain user.
+    """
+    global _server
+    with _STARTING:
+        if _server is None or _server[0].poll() is not None:
+            # The path of a socket may have 107 characters; a temporary folder may have more.
+            place = "/tmp" if len(tempfile.gettempdir()) > 60 and os.access("/tmp", os.W_OK) else None
+            address = f"{tempfile.mkdtemp(prefix='judge-', dir=place)}/jobs"
+            with socket.socket(socket.AF_UNIX) as listening:
+                listening.bind(address)
+                listening.listen(128)
+                program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; "
+                program += f"serve({listening.fileno()}, {address!r})"
+                # Its input ends when this process does, however that happens.
+                options = {"stdin": subprocess.PIPE, "pass_fds": [listening.fileno()], "start_new_session": True}
+                _server = subprocess.Popen([sys.executable, "-c", program], **options), address
+            atexit.register(_server[0].communicate)
+        return _server[1]
+
+
+def serve(number: int, address: str) -> None:
+    """Fork a process for each job, until the process that has started this one ends.
+
+    number: of the socket that listens at the address
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that do the jobs
+    listening = socket.socket(fileno=number)
+    while sys.stdin not in select.select([sys.stdin, listening], [], [])[0]:
+        with listening.accept()[0] as job:
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                try:
+                    _work(Connection(job.detach()))
+                finally:
+                    os._exit(0)
+    shutil.rmtree(Path(address).parent, ignore_errors=True)
 
 
 def whole_time(chapter: str, seeds: Seeds, limits: Limits) -> float:
@@ -155,14 +194,17 @@ def whole_time(chapter: str, seeds: Seeds, limits: Limits) -> float:
     return limits.clock * limits.seconds + seeded + (len(seeds) + 6) * limits.patience
 
 
-def _work(out: Any, cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, data: Path | None) -> None:
+def _work(channel: Connection) -> None:
     sandbox.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    channel.send(os.getpid())
+    cells, chapter, seeds, limits, data = channel.recv()
     resource.setrlimit(resource.RLIMIT_DATA, (SPARE, SPARE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     os.environ |= {"TORCHCOURSE_OFFLINE": "1", "TORCHCOURSE_DATA": str(data or Path(tempfile.gettempdir()) / "none")}
-    out.send_bytes(json.dumps(vars(run(cells, chapter, seeds, limits, data))).encode())
+    channel.send_bytes(json.dumps(vars(run(cells, chapter, seeds, limits, data))).encode())
 
 
 def run(cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, data: Path | None) -> Report:
@@ -199,33 +241,34 @@ def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, d
                     deadline = time.monotonic() + longest
                 elif "cell" in said and len(report.cells) < CELLS:
                     report.cells[clean(said["cell"], 80)] = shown = _shown(said, report.cells)
-                    report.by_clock |= shown["late"] == "clock"
+                    report.disturbed |= shown["late"] == "clock"
                 elif "check" in said and said["check"] in channels:
                     before = time.monotonic()
                     with channels.pop(said["check"])[0] as ours:
                         remote = Remote(ours, lambda: box.cpu_seconds)
                         answer = plain.unpack(said["value"], block) if "value" in said else remote
                         report.verdicts[said["check"]] = verdict = judged(said["check"], answer, seeds[said["check"]])
-                        report.by_clock |= verdict.get("by_clock", False)
+                        report.disturbed |= verdict.get("by_clock", False)
                     deadline += time.monotonic() - before
                 elif "whole" in said:
                     report.ended = "whole"
                 elif "stuck" in said:
                     reason = sandbox.LATE[said["stuck"]]
                     report.ended = f"time limit: a cell ran on although it was interrupted ({reason})"
-                    report.by_clock |= said["stuck"] == "clock"
+                    report.disturbed |= said["stuck"] == "clock"
                     break
         except plain.Gone:
             late = time.monotonic() > deadline
             report.ended = f"time limit: the notebook was still running after {longest:g} s" if late else ""
-            report.by_clock |= late
+            report.disturbed |= late
         except (plain.Garbage, KeyError, TypeError, AttributeError, ValueError):
             report.ended = "the notebook wrote into the channel of the grader"
         for ours, _ in channels.values():
             ours.close()
         report.ended = box.end() or report.ended or "the notebook ended itself before its last cell"
         if not report.cells and (complaint := box.complaint()):
-            report.ended = f"the sandbox could not start: {clean(complaint, 500)}"
+            report.ended, report.disturbed = f"the sandbox could not start: {clean(complaint, 500)}", True
+        report.disturbed |= box.scarce or os.strerror(errno.ETOOMANYREFS) in json.dumps(vars(report))
     report.mib, report.cpu_seconds = box.most, box.cpu_seconds
 
 

@@ -82,7 +82,28 @@ def workplace(out: Path) -> Iterator[None]:
         reason = f"The results cannot be written to {out}: {error.strerror}"
         raise SystemExit(f"{reason}. Choose another folder: --out") from None
     with held:
-        yield
+        try:
+            yield
+        except Exception:
+            if not (why := trouble(out)):
+                raise
+            raise SystemExit(
+                f"The results cannot be written to {out}: {why}. Make room there, then start the same command again. "
+                "Or choose another folder: --out"
+            ) from None
+
+
+def trouble(out: Path) -> str:
+    """Why nothing more can be written to a folder; empty if it can. Libraries make errors of their own of that."""
+    trial = out / f"trial{PART}"
+    try:
+        trial.write_bytes(bytes(4 * 2**20))
+    except OSError as error:
+        return error.strerror
+    finally:
+        with contextlib.suppress(OSError):
+            trial.unlink()
+    return ""
 
 
 def temporary_folder() -> Path:
