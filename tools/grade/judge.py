@@ -9,6 +9,7 @@ This process has limits too: what a submission makes it read is bounded, and so 
 
 import atexit
 import base64
+import contextlib
 import errno
 import importlib
 import json
@@ -165,8 +166,14 @@ def prepare() -> str:
                 # Its input ends when this process does, however that happens.
                 options = {"stdin": subprocess.PIPE, "pass_fds": [listening.fileno()], "start_new_session": True}
                 _server = subprocess.Popen([sys.executable, "-c", program], **options), address
-            atexit.register(_server[0].communicate)
+            atexit.register(_end, _server[0])
         return _server[1]
+
+
+def _end(server: subprocess.Popen) -> None:
+    server.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.wait(10)
 
 
 def serve(number: int, address: str) -> None:
@@ -202,7 +209,8 @@ def _work(channel: Connection) -> None:
     cells, chapter, seeds, limits, data = channel.recv()
     resource.setrlimit(resource.RLIMIT_DATA, (SPARE, SPARE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, files), most))
     os.environ |= {"TORCHCOURSE_OFFLINE": "1", "TORCHCOURSE_DATA": str(data or Path(tempfile.gettempdir()) / "none")}
     channel.send_bytes(json.dumps(vars(run(cells, chapter, seeds, limits, data))).encode())
 
