@@ -15,7 +15,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +76,20 @@ def askable(answers: list[Any], most: int) -> list[Any]:
     return asked[:: max(1, -(-len(asked) // most))]
 
 
-def ours(things: Any, but: Sequence[str] = ()) -> set[str]:
+def name_of(thing: Any) -> str:
+    """Of a function or class, or of the one that it is in."""
+    return f"{thing.__module__}.{thing.__qualname__.partition('.')[0]}".removeprefix("torchcourse.checks.")
+
+
+def ours(things: Any, but: Collection[str] = ()) -> set[str]:
     """The functions and classes of the chapters' checks that these things lead to, but not by way of `but`."""
-    found, seen, todo = set(), set(), [things]
+    found, seen, todo = set(), {}, [things]
     while todo:
         thing = todo.pop()
+        thing = getattr(thing, "__func__", thing)  # of a method
         if id(thing) in seen:
             continue
-        seen.add(id(thing))
+        seen[id(thing)] = thing  # kept, so that no other one gets its id
         if isinstance(thing, (list, tuple, set)):
             todo += thing
         elif isinstance(thing, dict):
@@ -91,7 +97,7 @@ def ours(things: Any, but: Sequence[str] = ()) -> set[str]:
         elif isinstance(thing, functools.partial):
             todo += [thing.func, thing.args, thing.keywords]
         elif isinstance(thing, type) or inspect.isfunction(thing):
-            name = f"{thing.__module__}.{thing.__qualname__}".removeprefix("torchcourse.checks.")
+            name = name_of(thing)
             if thing.__module__ not in sandbox.CHAPTERS or name in but:
                 continue
             found.add(name)
@@ -115,12 +121,11 @@ def assert_no_reference(name: str, sent: list[list[bytes]]) -> None:
     spec, questions = EXERCISES[name].spec, [pickle.loads(each) for (each,) in sent]
     traveled = ours(questions)
     # What judges knows the names of what it sends; functions that `ranks.measure` sends are arguments of its own.
-    sends = [thing for probe, args, _ in questions for thing in (probe, *args) if inspect.isfunction(thing)]
-    tops = {f"{each.__module__}.{each.__qualname__}".removeprefix("torchcourse.checks.") for each in sends}
+    sends = {name_of(each) for probe, args, _ in questions for each in (probe, *args) if inspect.isfunction(each)}
     if spec:
         assert not traveled & ours([spec.solution, spec.also_right])
     whens = [each.when for each in (*spec.mistakes, *spec.habits)] if spec else []
-    judging = ours([spec.draw, spec.measure, whens] if spec else EXERCISES[name].judge, but=tops)
+    judging = ours([spec.draw, spec.measure, whens] if spec else EXERCISES[name].judge, but=sends)
     assert not traveled & judging - SHARED
 
 
