@@ -24,6 +24,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import is_alive, need, wait_until
+from nbgrader.api import Gradebook
 
 from tools import course
 from tools.grade import __main__ as command
@@ -312,22 +313,6 @@ def test_two_students_of_one_name(tmp_path, first, second):
     assert {name.rpartition("_")[2] for name in both} == {"4711", "4712"}
 
 
-def test_a_platforms_student_is_one_student(tmp_path):
-    """Two files of one participant: the newer one counts."""
-    old = put(tmp_path / f"noetheremmy_4711_10001_{LAB}.ipynb", lab())
-    put(tmp_path / f"noetheremmy_4711_10007_{LAB}-1.ipynb", lab())
-    os.utime(old, (1, 1))
-    found = survey(tmp_path, {LAB}, {})
-    assert [each.student for each in found.submissions] == ["noetheremmy_4711"]
-    assert "is newer" in found.refused[old] and not found.missing
-
-
-def test_plain_names_keep_their_numbers(tmp_path):
-    for name in ("anna_1", "anna_2"):
-        put(tmp_path / f"{name}_{LAB}.ipynb", lab())
-    assert set(students(tmp_path)) == {"anna_1", "anna_2"}
-
-
 def test_a_name_that_is_taken_is_not_taken_over(tmp_path, out, stubbed):
     """First one of two whose names look alike, then the other one alone, then both."""
     put(tmp_path / "one" / "Ada Lovelace" / "lab.ipynb", lab())
@@ -491,7 +476,7 @@ def test_damaged_results_cost_their_own_row(tmp_path, out, stubbed):
     put(out / "results" / "emmy" / f"{LAB}.json", "{")
     put(out / "results" / "kurt" / f"{LAB}.json", {"student": "kurt", "lab": LAB, "verdicts": {"slope": {}}})
     command.main([str(tmp_path / "in"), "--out", str(out), "--synthetic"])
-    assert row(out, "ada")["points"] == "5.0"
+    assert row(out, "ada")["points"] == "5.0" and row(out, "emmy")["points"] == row(out, "kurt")["points"] == ""
     assert "cannot be read" in row(out, "emmy")["status"]
     assert "no longer in the gradebook" in row(out, "kurt")["status"]
 
@@ -517,7 +502,41 @@ def test_running_again_leaves_no_litter_and_mends_what_was_missing(tmp_path, out
     assert list(temporary.iterdir()) == [] and tempfile.tempdir == str(temporary)
 
 
-def test_one_that_fails_costs_only_itself(tmp_path, out, stubbed, monkeypatch):
+@pytest.mark.parametrize(
+    ("report", "status"),
+    [
+        (sandbox.Report("the judgment broke off", failed=True), "grade by hand: the judgment broke off"),
+        ({"outcome": "not checked", "message": "No compiler."}, "grade by hand: the check failed for slope"),
+        ({"outcome": "incorrect", "message": "Odd.", "stumbled": "KeyError()"}, "grade by hand: the check failed for"),
+    ],
+)
+def test_a_failure_of_the_grader_is_never_zero_points(report, status, tmp_path, out, stubbed, monkeypatch):
+    """Until a person has given points, which then count."""
+
+    def run(each, *_):
+        notebook, asked, found, notes = everything_right(each)
+        if each.student != "emmy":
+            return notebook, asked, found, notes
+        if isinstance(report, dict):
+            found.verdicts["slope"] = report
+        return notebook, asked, found if isinstance(report, dict) else report, notes
+
+    monkeypatch.setattr(command, "_run", run)
+    for student in ("ada", "emmy"):
+        put(tmp_path / "in" / student / "lab.ipynb", lab())
+    asked = [str(tmp_path / "in"), "--out", str(out), "--synthetic"]
+    assert command.main(asked) == 1
+    assert row(out, "ada")["points"] == "5.0" and row(out, "emmy")["points"] == ""
+    assert row(out, "emmy")["status"].startswith(status)
+    if isinstance(report, dict):
+        with Gradebook(Book(out / "nbgrader").url) as book:
+            book.find_grade("check-slope", LAB, LAB, "emmy").manual_score = 1.5
+            book.db.commit()
+        command.main(asked)
+        assert row(out, "emmy")["points"] == "4.5"
+
+
+def test_one_that_fails_costs_only_itself(tmp_path, out, stubbed, monkeypatch, capsys):
     def run(each, *_):
         if each.student == "emmy":
             raise MemoryError("\ud800 of the grader\n")
@@ -526,9 +545,10 @@ def test_one_that_fails_costs_only_itself(tmp_path, out, stubbed, monkeypatch):
     monkeypatch.setattr(command, "_run", run)
     for student in ("ada", "emmy", "kurt"):
         put(tmp_path / "in" / student / "lab.ipynb", lab())
-    assert command.main([str(tmp_path / "in"), "--out", str(out), "--synthetic"]) == 0
-    assert [each["points"] for each in rows(out)] == ["5.0", "0", "5.0"]
-    assert "not graded: MemoryError" in row(out, "emmy")["status"]
+    assert command.main([str(tmp_path / "in"), "--out", str(out), "--synthetic"]) == 1
+    assert [each["points"] for each in rows(out)] == ["5.0", "", "5.0"]
+    assert row(out, "emmy")["status"].startswith("grade by hand: MemoryError")
+    assert "Grade by hand, 1" in capsys.readouterr().out
 
 
 def test_a_full_disk_is_a_sentence(tmp_path, out, stubbed):
@@ -821,8 +841,16 @@ def test_pages_get_pictures_of_one_kind():
     others += ["<script>x()</script>", f'{png}" onerror="x()', f"{png}ü", 7, None, ["x"], "A" * judge.PICTURE]
     said = {"text": "", "error": "", "late": "", "pictures": [*others, png, f"{png[:20]}\n{png[20:]}\n"]}
     assert judge._shown(said, {})["pictures"] == [png, png]
-    full = {"before": {"pictures": [png] * (judge.PICTURES - 1)}}
+    full = {"before": {"text": "", "error": "", "pictures": [png] * (judge.PICTURES - 1)}}
     assert judge._shown(said, full)["pictures"] == [png]
+
+
+def test_what_all_cells_print_has_a_limit():
+    """Else the report of a notebook would be too large to be sent, and its verdicts would be lost with it."""
+    cells, loud = {}, {"text": "\N{SMILING FACE WITH SUNGLASSES}" * judge.TEXT, "error": "\0" * judge.TEXT, "late": ""}
+    for number in range(judge.CELLS):
+        cells[str(number)] = judge._shown(loud, cells)
+    assert len(json.dumps(cells)) < sandbox.REPORT / 2
 
 
 def left_over(word: str) -> list[str]:

@@ -25,10 +25,10 @@ from nbformat import NotebookNode
 from tools import arrays, course
 from tools.course import Chapter
 from tools.grade import judge, results, sandbox
-from tools.grade.collect import Cell, Missing, Submission, survey
+from tools.grade.collect import Missing, Submission, survey
 from tools.grade.orderly import Signals, Stopped, abandon, temporary_folder, trouble, workplace
 from tools.grade.rehearsal import rehearse
-from tools.grade.restore import restore
+from tools.grade.restore import Cell, exercise, restore
 from tools.grade.review import review, solution
 from tools.grade.sandbox import Limits, Report
 from tools.walls import hidden_from_others
@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 SEEDS = 4  # secret variants of the inputs; an answer has to be right with all of them
 TABLES_EVERY = 60.0  # seconds between two tables while results arrive
 OUTSIDE = 2000  # MiB for what is outside of a sandbox: the judge, and what starts it
+BY_HAND = "grade by hand"  # in the status of a submission that the grader could not grade
 LISTED = 100  # refused files that are listed on the terminal
 
 
 def main(words: list[str] | None = None) -> int:
-    """Grade what the command line names. Returns the exit status: 0, however badly the students did."""
+    """Grade what the command line names. Returns 0, however badly the students did, or 1 if the grader failed."""
     options = _options(words)
     if not options.submissions:
         raise SystemExit("Say where the submissions are: make grade SUBMISSIONS=folder")
@@ -58,6 +59,7 @@ def main(words: list[str] | None = None) -> int:
     if not folder.is_dir():
         raise SystemExit(f"There is no folder {folder}. Say where the submissions are: make grade SUBMISSIONS=folder")
     site = arrays.Site.of(options, options.jobs)
+    by_hand = 0
     with Signals() as signals, workplace(out):
         if not site:  # there, the rehearsal asks a node
             sandbox.refuse_without()
@@ -68,7 +70,7 @@ def main(words: list[str] | None = None) -> int:
         if options.synthetic:
             _say("Graded on synthetic data, because of --synthetic: accuracies are not those of the real data.")
         if found.submissions or found.missing:
-            grade(found.submissions, out, options.jobs, _limits(options), data, found.missing, signals, site)
+            by_hand = grade(found.submissions, out, options.jobs, _limits(options), data, found.missing, signals, site)
         else:
             _say(f"There is nothing to grade in {folder}.")
     if found.refused:
@@ -77,7 +79,9 @@ def main(words: list[str] | None = None) -> int:
             _say(f"  {path}: {reason}")
         if len(found.refused) > LISTED:
             _say(f"  … and {len(found.refused) - LISTED} more")
-    return 0
+    if by_hand:
+        _say(f"\nGrade by hand, {by_hand}: the grader itself failed. See `status` in {out / 'grades.csv'}")
+    return int(by_hand > 0)
 
 
 def _options(words: list[str] | None) -> argparse.Namespace:
@@ -151,8 +155,10 @@ def grade(
     missing: Sequence[Missing] = (),
     signals: Signals | None = None,
     site: arrays.Site | None = None,
-) -> None:
+) -> int:
     """Run all submissions, `jobs` at a time, and write results, feedback and tables into `out`.
+
+    Returns how many a person has to grade, since the grader failed.
 
     jobs: None for as many as there are cores.
     limits: fields of `sandbox.Limits` that differ from those of the chapter.
@@ -169,6 +175,7 @@ def grade(
         results.keep(out, each, status=results.printable(each.reason), review="", verdicts={})
     secret = secret_of(out)
     start = written = time.monotonic()
+    by_hand = 0
     jobs = max(1, jobs or os.cpu_count() or 1)
     pool = site.open(out, _say) if site else ThreadPoolExecutor(jobs)
     runs = {}
@@ -205,9 +212,11 @@ def grade(
                 except Exception as error:  # one submission costs only itself
                     if trouble(out):
                         raise
-                    kind = "" if isinstance(error, arrays.Lost) else f"{type(error).__name__}: "
-                    said = results.printable(f"not graded: {kind}{error}")
-                    results.keep(out, each, status=said, review="", verdicts={})
+                    kind = "" if isinstance(error, (arrays.Lost, Failed)) else f"{type(error).__name__}: "
+                    said = results.printable(f"{BY_HAND}: {kind}{error}")
+                    results.keep(out, each, status=said, review="", verdicts={}, by_hand=[results.ALL])
+                    page_of(out, each).unlink(missing_ok=True)  # an earlier one, of another verdict
+                by_hand += said.startswith(BY_HAND)
                 _say(f"[{number}/{len(submissions)}] {each.student} {each.lab}: {said}")
                 if time.monotonic() - written > TABLES_EVERY:
                     results.write_tables(out, book)
@@ -227,6 +236,7 @@ def grade(
     minutes, seconds = divmod(round(time.monotonic() - start), 60)
     _say(f"\n{len(submissions)} submissions in {minutes} min {seconds} s. Points: {out / 'grades.csv'}")
     _say(f"Messages of the checks: {out / 'exercises.csv'}   Pages for students: {out / 'feedback'}")
+    return by_hand
 
 
 def _all(pool: arrays.Pool | ThreadPoolExecutor, work: Callable, items: Iterable, need: arrays.Need | None) -> dict:
@@ -296,15 +306,24 @@ def _run(
     notebook, theirs, notes = restore(chapter, each.cells)
     cells, asked = [], {}
     for cell in notebook.cells:
-        if cell.id.startswith("check-"):
-            name, answer = ast.parse(cell.source).body[-1].value.args  # check("name", answer)
-            asked[name.value] = seeds(secret, name.value, each.cells)
-            cells.append({"id": cell.id, "name": name.value, "asks": ast.unparse(answer)})
+        if name := exercise(cell):
+            answer = ast.parse(cell.source).body[-1].value.args[1]  # check("name", answer)
+            asked[name] = seeds(secret, name, each.cells)
+            cells.append({"id": cell.id, "name": name, "asks": ast.unparse(answer)})
         elif cell.cell_type == "code":
             cells.append({"id": cell.id, "source": cell.source})
     chosen = dataclasses.replace(Limits.of(each.chapter), **limits)
     report = judge.run_apart(cells, chapter, asked, chosen, data)
     return notebook, list(asked), report, notes + review(theirs, solution(chapter))
+
+
+class Failed(Exception):
+    """The grader failed, and the message says how. The submission may be right."""
+
+
+def page_of(out: Path, each: Submission) -> Path:
+    """Where the feedback for a student lies."""
+    return out / "feedback" / each.student / f"{each.lab}.html"
 
 
 def _enter(
@@ -319,14 +338,18 @@ def _enter(
     """Put one submission into the gradebook, keep its result; returns the words for the terminal."""
     from tools.grade.book import outputs_of
 
+    if report.failed:
+        raise Failed(report.ended)
     student, lab = each.student, each.chapter.name
     verdicts = {}
     for name in asked:
         verdicts[name], more = results.verdict(name, report)
         notes = notes + more
-    status = results.status(report)
+    by_hand = [name for name in asked if results.grader_failed(name, report)]
+    why = f"{BY_HAND}: the check failed for {', '.join(by_hand)}" if by_hand else ""
+    status = "; ".join(filter(None, (why, results.status(report), results.printable(each.note))))
     page = book.enter(student, lab, notebook, outputs_of(notebook, report.cells, verdicts), status)
-    target = out / "feedback" / student / f"{lab}.html"
+    target = page_of(out, each)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(page, target)
     results.keep(
@@ -335,13 +358,14 @@ def _enter(
         status=status,
         review="; ".join(dict.fromkeys(notes)),
         cpu_seconds=round(report.cpu_seconds, 1),
+        by_hand=by_hand,
         verdicts={
             name: {"outcome": each.outcome, "message": each.message, "judged": results.judged_by(name, report)}
             for name, each in verdicts.items()
         },
     )
     points, most = book.points(student, lab)
-    return f"{points:g} of {most:g}{f'   {status}' if status else ''}"
+    return status if by_hand else f"{points:g} of {most:g}{f'   {status}' if status else ''}"
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from traitlets.config import Config
 
 from tools import course
 from tools.course import ROOT
+from tools.grade.restore import exercise
 from tools.grade.results import writable
 from torchcourse.checks.engine import load_chapter
 from torchcourse.checks.show import LOOKS, Result
@@ -69,13 +70,14 @@ class Page(NbGraderPreprocessor):
         chapter = resources["nbgrader"]["assignment"]
         known, exercises = load_chapter(chapter), []
         for cell in nb.cells:
-            if cell.id.startswith("answer-") or "-added-" in cell.id:
+            name = exercise(cell)
+            if cell.id.startswith(("answer-", "added-")):
                 cell.html = highlight(cell.source)
                 answers.append(cell)
-            elif cell.id.startswith("check-"):
+            elif name:
                 exercises.append(
                     {
-                        "title": known[cell.id.removeprefix("check-")].title,
+                        "title": known[name].title,
                         "grade": cell.metadata.nbgrader,
                         "sign": _sign(cell),
                         "verdict": cell.outputs[0].data["text/html"],  # our own, escaped by Result.html
@@ -197,6 +199,15 @@ class Book:
                     points[student, chapter] = found.score - (found.late_submission_penalty or 0), found.max_score
         return points
 
+    def graded_by_hand(self, student: str, chapter: str, exercises: list[str]) -> bool:
+        """Tell whether a person has given points for each of these exercises."""
+        try:
+            with Gradebook(self.url) as book:
+                found = [book.find_grade(f"check-{name}", chapter, chapter, student) for name in exercises]
+                return all(each.manual_score is not None for each in found)
+        except MissingEntry:
+            return False
+
 
 def _must(result: dict) -> None:
     if not result["success"]:
@@ -208,8 +219,8 @@ def outputs_of(notebook: NotebookNode, cells: dict[str, dict], verdicts: dict[st
     made = {}
     for cell in notebook.cells:
         shown = cells.get(cell.id, {})
-        if cell.id.startswith("check-"):
-            result = verdicts[cell.id.removeprefix("check-")]
+        if name := exercise(cell):
+            result = verdicts[name]
             data = {"text/html": result.html, "text/plain": result.text}
             made[cell.id] = [nbformat.v4.new_output("display_data", data)]
             if not result.correct:

@@ -4,14 +4,15 @@ Three layouts are understood, also mixed:
 
     STUDENT/LAB/any.ipynb        nbgrader's; the folder may be its `submitted/` or the one around it
     STUDENT/any.ipynb            a folder for each student, such as Moodle's "Name_123_assignsubmission_file_"
-    STUDENT_LAB.ipynb            plain files; Canvas' "name_123_456_LAB-1.ipynb" too
+    STUDENT_LAB.ipynb            plain files, also LAB_STUDENT.ipynb; Canvas' "name_123_456_LAB-1.ipynb" too
 
 A learning platform's number stays with the name: two students may share a name. The notebook itself says which lab it
-is, by the names of its cells, whatever the file is called. Nothing here executes or trusts anything: only cells of the
-expected form are kept, links are not followed, and sizes, depths and counts are bounded. A file that cannot be used
-costs its student a row without points, and has no effect on anyone else.
+is, by its cells (see `recognized`), whatever the file is called. Nothing here executes or trusts anything: only cells
+of the expected form are kept, links are not followed, and sizes, depths and counts are bounded. A file that cannot be
+used costs its student a row without points, and has no effect on anyone else.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -21,31 +22,27 @@ import stat
 import unicodedata
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from tools import course
 from tools.course import Chapter
+from tools.grade.restore import Cell, Lab, answered, known, recognized
 
 LARGEST, PARTS = 20 * 2**20, 2_000_000  # bytes of a notebook, outputs included; lists and objects in it
 CELLS, CELL, CODE = 500, 100_000, 500_000  # code cells of a notebook; characters of one; characters of all
 MOST, DEEPEST, NOTEBOOKS = 1000, 4, 50  # of a student's folder: entries looked at, levels, notebooks read
 
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d{1,20})_assignsubmission_.*", re.DOTALL)
+BLACKBOARD = re.compile(r"(.*_)?(?P<name>[^_]+)_attempt_(?P<time>\d{4}(-\d\d){5})(?P<number>)(_.*)?", re.DOTALL)
+BRIGHTSPACE = re.compile(r"(?P<number>\d+)-\d+ - (?P<name>.+?) - (?P<time>[^-]*\b\d{4}\b[^-]*?)( - .*)?", re.DOTALL)
 CANVAS = re.compile(r"(?P<name>.+?)(_late)?_(?P<number>\d{2,20})_\d{2,}(_.*)?", re.DOTALL | re.IGNORECASE)
-
-
-@dataclass
-class Cell:
-    """A cell as the student left it. `name` is its id: "answer-slope", "check-slope", "setup", or anything else."""
-
-    name: str
-    source: str
-    code: bool
-
-
-def is_ours(name: str) -> bool:
-    """Tell whether a code cell is ours alone: the set-up cell or a check."""
-    return name == "setup" or name.startswith("check-")
+# What the archives of Gradescope and Teams unpack to: students, or submissions, are in it.
+PACKED = re.compile(r"assignment_\d+_export|submitted files|working files|student work", re.IGNORECASE)
+DATES = ("%b %d, %Y", "%B %d, %Y", "%d %b %Y", "%d %B %Y")
+TIMES = ("%Y-%m-%d-%H-%M-%S", *(f"{date} {hour}" for date in DATES for hour in ("%I%M %p", "%H%M")))
+ASKED = re.compile(r"\b(?:check|hint|evaluate)\([ \t]*[\"'](\w+)[\"']")
+COPY = re.compile(r"([ _-]*\(\d+\)|[ _-]copy\d*|-\d{1,2})+$", re.IGNORECASE)  # how copies of a file end
 
 
 @dataclass(frozen=True)
@@ -78,9 +75,11 @@ class Submission:
     student: str  # the name of the student's folders, in the gradebook and in the tables; unique
     chapter: Chapter
     path: Path
-    changed: float  # when: of two for the same lab the newer one counts
-    cells: list[Cell] = field(repr=False, default_factory=list)
+    changed: float  # when: of two with answers for the same lab the newer one counts
+    cells: list[Cell] = field(repr=False, default_factory=list)  # see `recognized`
     owner: Owner = field(default_factory=lambda: Owner(""))
+    answers: int = 0  # that are no longer as they were handed out
+    note: str = ""  # which one counts, if the student handed in several
 
     @property
     def lab(self) -> str:
@@ -144,20 +143,60 @@ def survey(folder: Path, chapters: set[str], roster: dict[str, str]) -> Collecte
             except Unreadable as reason:
                 refused[path] = str(reason)
 
-    older: dict[Path, str] = {}
-    found: dict[tuple[str, str], Submission] = {}
-    for each in sorted(read_in, key=lambda each: (each.owner.identity, each.changed, each.path)):
+    _refuse_wrong_level(folder, read_in)
+    alike: dict[tuple[str, str], list[Submission]] = {}
+    for each in sorted(read_in, key=lambda each: (each.owner.identity, each.path)):
         each.student = _unique_name(each.owner, roster)
-        before = found.get((each.student, each.lab))
-        if before:
-            older[before.path] = f"{each.path} is newer: the same student, the same lab"
-        found[each.student, each.lab] = each
+        alike.setdefault((each.student, each.lab), []).append(each)
+    others: dict[Path, str] = {}
+    found = {key: _that_counts(several, folder, others) for key, several in alike.items()}
     wanted = [each for each in found.values() if each.lab in chapters]
     return Collected(
         sorted(wanted, key=lambda each: (each.lab, each.student)),
         _missing(folder, refused, _labs_of(found), chapters, roster),
-        refused | older,
+        refused | others,
     )
+
+
+def _that_counts(several: list[Submission], folder: Path, others: dict[Path, str]) -> Submission:
+    """Of a student's notebooks for one lab, the newest with answers: a fresh copy of the lab may lie beside it."""
+    best = max(several, key=lambda each: (each.answers > 0, each.changed, each.answers))
+    why = f"{best.path.relative_to(folder)} counts, the newest{' with answers' if best.answers else ''}"
+    for each in several:
+        if each is not best:
+            others[each.path] = f"the same student, the same lab: {why}"
+            best.note = f"{len(several)} notebooks for this lab: {why}"
+    return best
+
+
+def _refuse_wrong_level(folder: Path, notebooks: list[Submission]) -> None:
+    """Raise SystemExit if every entry of the folder is a class or a lab instead of a student.
+
+    One student with an odd folder is no reason to refuse all others.
+    """
+    entries: dict[str, list[tuple[str, str]]] = {}  # -> lab and folder in that entry ("": none) of each notebook
+    for each in notebooks:
+        top, *below = each.path.relative_to(folder).parts
+        entries.setdefault(top, []).append((each.lab, below[0] if len(below) > 1 else ""))
+    reasons = {top: _no_student(top, places) for top, places in entries.items()}
+    if reasons and all(reasons.values()):
+        top, reason = min(reasons.items())
+        labs = [lab for lab, _ in entries[top]]
+        better = folder / top if len(labs) > len(set(labs)) else folder.parent
+        raise SystemExit(
+            f"Nothing is graded: {str(folder / top)!r} {reason}, so it is no student's folder. Name the folder in "
+            f"which each student has a folder or a file of their own. Perhaps: make grade SUBMISSIONS={str(better)!r}"
+        )
+
+
+def _no_student(top: str, places: list[tuple[str, str]]) -> str:
+    """Why an entry of the folder of submissions is not a student; empty if it may be one."""
+    if PACKED.fullmatch(top):
+        return "is what a learning platform packs a class into"
+    if any(re.fullmatch(_words(chapter), top, re.IGNORECASE) for chapter, _ in _labs()):
+        return "is named after a lab"
+    several = len(set(places)) > len({lab for lab, _ in places})
+    return "holds the same lab in several folders" if several and all(below for _, below in places) else ""
 
 
 def _labs_of(found: dict[tuple[str, str], Submission]) -> dict[str, set[str]]:
@@ -246,6 +285,8 @@ def read(path: Path, folder: Path) -> Submission:
         content = json.loads(text)
         if len(content["cells"]) > 10 * CELLS:
             raise Unreadable(f"{len(content['cells']):,} cells, and no lab has that many")
+        if _dict(_dict(content.get("metadata")).get("torchcourse")).get("kind") == "lecture":
+            raise Unreadable("a lecture, and not a lab")
         cells = [_cell(each) for each in content["cells"]]
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}") from None
@@ -253,24 +294,25 @@ def read(path: Path, folder: Path) -> Submission:
         raise Unreadable("not a notebook: its content is no JSON; was the upload cut off?") from None
     except (KeyError, TypeError, AttributeError):
         raise Unreadable("JSON, but not a notebook of format 4") from None
+    chapter = _chapter(cells)
+    cells = recognized(chapter.name, cells)
     _refuse_excess(cells)
-    chapter = _chapter({cell.name for cell in cells})
     owner = _owner(path.relative_to(folder), chapter, False)
     if owner is None:
         raise Unreadable("whose is it? Call it STUDENT_LAB.ipynb, or put it into a folder named after the student")
-    return Submission("", chapter, path, changed, cells, owner)
+    changed = _time(path.relative_to(folder)) or changed
+    return Submission("", chapter, path, changed, cells, owner, answered(chapter.name, cells))
 
 
 def _cell(cell: dict) -> Cell:
-    """The id is in the cell; Colab keeps it in the metadata; nbgrader has its own name for graded cells."""
+    """A cell with the name that it brings along: its id, Colab's in the metadata, nbgrader's, the tag of the set-up."""
     metadata = _dict(cell.get("metadata"))
-    names = (cell.get("id"), metadata.get("id"), _dict(metadata.get("nbgrader")).get("grade_id"))
-    ours = [name for name in names if isinstance(name, str) and name.startswith(("answer-", "check-"))]
-    name = next((name for name in (*ours, *names) if isinstance(name, str)), "")
-    code = cell["cell_type"] == "code"
+    tags = metadata.get("tags") if isinstance(metadata.get("tags"), list) else []
+    names = (cell.get("id"), metadata.get("id"), _dict(metadata.get("nbgrader")).get("grade_id"), *tags)
+    name = next((name for name in names if isinstance(name, str) and name in _names()), "")
     source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
-    # Text is not graded. A lone half of a surrogate pair is valid JSON, but cannot be written to a file.
-    return Cell(name, source.encode("utf-8", "replace").decode() if code else "", code)
+    # A lone half of a surrogate pair is valid JSON, but cannot be written to a file.
+    return Cell(name, source.encode("utf-8", "replace").decode(), cell["cell_type"] == "code")
 
 
 def _dict(content: object) -> dict:
@@ -288,23 +330,27 @@ def _refuse_excess(cells: list[Cell]) -> None:
         raise Unreadable(f"{sum(sizes):,} characters of code, and a lab has at most {CODE:,}")
 
 
-def _chapter(names: set[str]) -> Chapter:
-    """The chapter whose answer and check cells are there."""
-    best, theirs = max(_labs(), key=lambda lab: len(names & lab[1]))
-    if not names & theirs:
-        raise Unreadable("a notebook, but none of the course's labs: no answer cell of one is in it")
-    return best
+def _chapter(cells: list[Cell]) -> Chapter:
+    """The chapter whose answers and checks are there, by name; else, whose exercises the code checks, at least two."""
+    names = {cell.name for cell in cells}
+    asked = {f"check-{each}" for cell in cells if cell.code for each in ASKED.findall(cell.source)}
+    for found, least in ((names, 1), (asked, 2)):
+        shared = [(len(found & {*lab.checks, *lab.checks.values()}), chapter) for chapter, lab in _labs()]
+        most, best = max(shared, key=lambda each: each[0])
+        if most >= least:
+            return best
+    raise Unreadable("a notebook, but none of the course's labs: no answer and no check of one is in it")
 
 
 @functools.cache
-def _labs() -> list[tuple[Chapter, set[str]]]:
-    """Each chapter with the names of its lab's answer and check cells."""
-    labs = []
-    for chapter in course.chapters():
-        content = json.loads((course.ROOT / "labs" / f"{chapter.name}.ipynb").read_text())
-        names = {cell["id"] for cell in content["cells"] if cell["id"].startswith(("answer-", "check-"))}
-        labs.append((chapter, names))
-    return labs
+def _labs() -> list[tuple[Chapter, Lab]]:
+    return [(chapter, known(chapter.name)) for chapter in course.chapters()]
+
+
+@functools.cache
+def _names() -> set[str]:
+    """Of all cells of all labs."""
+    return {name for _, lab in _labs() for name in lab.cells}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -316,34 +362,51 @@ def _owner(path: Path, chapter: Chapter | None, folder: bool) -> Owner | None:
 
     chapter: the one of the lab, if it is known; folder: the path is one, not a file
     """
-    if len(path.parts) > 1 or folder:
-        moodle = MOODLE.fullmatch(path.parts[0])
-        return Owner(moodle["name"], moodle["number"]) if moodle else Owner(path.parts[0])
-    stem = path.stem
-    name = _without_lab(stem, [chapter] if chapter else [each for each, _ in _labs()])
-    for pattern, text in ((MOODLE, stem), (CANVAS, name or stem)):
-        platform = pattern.fullmatch(text)
-        if platform:
+    in_folder = len(path.parts) > 1 or folder
+    stem = path.parts[0] if in_folder else path.stem
+    name = None if in_folder else _without_lab(stem, [chapter] if chapter else [each for each, _ in _labs()])
+    platforms = [(each, stem) for each in (MOODLE, BLACKBOARD, BRIGHTSPACE)]
+    for pattern, text in platforms if in_folder else [*platforms, (CANVAS, name or stem)]:
+        if platform := pattern.fullmatch(text):
             return Owner(platform["name"], platform["number"])
+    if in_folder:
+        return Owner(stem)
     if name is None:
         name = stem if path.suffix.lower() == ".ipynb" else ""
     name = re.sub(r"_late$", "", name, flags=re.IGNORECASE)
     return Owner(name) if name.strip(" ._-") else None
 
 
+def _time(path: Path) -> float | None:
+    """When a platform received a file, in seconds, if the path says so: unpacking may have changed the file's time."""
+    for pattern, text in ((BLACKBOARD, path.stem), (BRIGHTSPACE, path.parts[0]), (BRIGHTSPACE, path.stem)):
+        if found := pattern.fullmatch(text):
+            time = re.sub(r" (\d{3})\b", r" 0\1", found["time"])  # 612 PM
+            for form in TIMES:
+                with contextlib.suppress(ValueError, OverflowError):
+                    return datetime.strptime(time, form).timestamp()
+    return None
+
+
+def _words(chapter: Chapter) -> str:
+    """A pattern for the names of a lab: `06_ddp`, `lab 6`, `lab06-ddp`, `ddp`."""
+    number = int(chapter.number)
+    return rf"((lab[ _-]*)?0*{number}[ _-]*{chapter.slug}|lab[ _-]*0*{number}|{chapter.slug})"
+
+
 def _without_lab(stem: str, chapters: list[Chapter]) -> str | None:
-    """What precedes the name of a lab, slug or number in a file's name; None if there is none."""
-    words = "|".join(re.escape(word) for each in chapters for word in (each.name, each.slug, each.number))
-    found = re.search(rf"(^|[ _-]+)(lab[ _-]*)?({words})\b", stem, re.IGNORECASE)
-    return stem[: found.start()] if found else None
+    """What precedes the name or number of a lab in a file's name, else what follows; None if there is none."""
+    for pattern in (rf"{_words(each)}(?![^\W_])" for each in chapters), (rf"{each.number}\b" for each in chapters):
+        if found := re.search(rf"(^|[ _-]+)({'|'.join(pattern)})", stem, re.IGNORECASE):
+            return stem[: found.start()] or COPY.sub("", stem[found.end() :]).strip(" ._-")
+    return None
 
 
 def _lab_of(path: Path) -> str:
     """The lab that a path names; empty if it names none."""
     for part in (*path.parts[1:-1], path.stem):
         for chapter, _ in _labs():
-            words = rf"{chapter.name}|{chapter.slug}|lab[ _-]*{chapter.number}"
-            if re.search(rf"(^|[ _-])({words})(\b|_)", part, re.IGNORECASE):
+            if re.search(rf"(^|[ _-]){_words(chapter)}(?![^\W_])", part, re.IGNORECASE):
                 return chapter.name
     return ""
 

@@ -38,6 +38,7 @@ from tools.grade.sandbox import Limits, Report
 from torchcourse.checks import engine
 
 SPARE = 4 * 2**30  # bytes of memory that this process may take
+TEXTS = 10**6  # characters that all cells of a notebook show: a report must not become too large to be sent
 CELLS, TEXT, PICTURES, PICTURE = 2000, 10_100, 12, 400_000  # as in inside/play.py, and not left to what comes out of it
 FILES = 512  # that this process may have open, fewer than one in a sandbox: `sandbox.scarce` notices before they do
 
@@ -140,7 +141,7 @@ def run_apart(cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, dat
             pass
     if heard:
         return Report(**json.loads(heard))
-    return Report(ended="the judgment broke off: its own limits were met", disturbed=True)
+    return Report(ended="the judgment broke off: its own limits were met", disturbed=True, failed=True)
 
 
 _server: tuple[subprocess.Popen, str] | None = None
@@ -236,6 +237,7 @@ def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, d
     """Run the sandbox: fills in what cells showed, and the verdicts."""
     channels = {name: socket.socketpair() for name in seeds}
     far = [theirs for _, theirs in channels.values()]
+    report.failed = True  # until the notebook has started
     job = {"cells": cells, "served": {name: theirs.fileno() for name, (_, theirs) in channels.items()}}
     with sandbox.started(job, far, limits, data) as box:
         for each in far:
@@ -246,6 +248,7 @@ def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, d
             while report.ended != "whole":
                 said, block = plain.receive(box.channel, max(0.001, deadline - time.monotonic()))
                 if "started" in said and not report.cells:
+                    report.failed = False
                     deadline = time.monotonic() + longest
                 elif "cell" in said and len(report.cells) < CELLS:
                     report.cells[clean(said["cell"], 80)] = shown = _shown(said, report.cells)
@@ -283,10 +286,11 @@ def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, d
 def _shown(said: dict, cells: dict[str, dict]) -> dict:
     """What a cell showed, as the notebook says: untrusted content, so each part is rebuilt."""
     room = PICTURES - sum(len(each["pictures"]) for each in cells.values())
+    words = max(0, TEXTS - sum(len(each["text"]) + len(each["error"]) for each in cells.values()))
     pictures = [each.replace("\n", "") for each in said.get("pictures", []) if _is_png(each)][: max(0, room)]
     return {
-        "text": clean(said["text"], TEXT),
-        "error": sandbox.COLORS.sub("", clean(said["error"], TEXT)),
+        "text": clean(said["text"], min(TEXT, words)),
+        "error": sandbox.COLORS.sub("", clean(said["error"], min(TEXT, words))),
         "late": said["late"] if said["late"] in sandbox.LATE else "",
         "pictures": pictures,
     }

@@ -11,7 +11,8 @@ import nbformat
 
 from tools.course import ROOT, Chapter
 from tools.grade import results, sandbox
-from tools.grade.collect import Cell, Submission
+from tools.grade.collect import Submission
+from tools.grade.restore import Cell
 from tools.grade.sandbox import Report
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LONGEST = 2000  # characters of a text
 NO_LAB = "unknown"  # the result of a student whose files do not say which lab they are
+ALL = "*"  # in the place of an exercise: nothing is known of any
 PART = ".part"  # ends the name of a file that is being written
 FORMULA = re.compile(r"(^|[;|\t\r\n])(\s*[=+\-@⁺⁼₊₌⩵⩶﬩﹢﹣﹦﹫＋－＝＠])")
 
@@ -53,6 +54,12 @@ def verdict(name: str, report: Report) -> tuple[Result, list[str]]:
         reason = error.splitlines()[-1][:300]
         return Result(name, "error", f"Your answer could not be asked for its results: {reason}"), notes
     return Result(name, "error", "The notebook did not come as far as this check."), notes
+
+
+def grader_failed(name: str, report: Report) -> bool:
+    """Tell whether an answer has no verdict because of the grader: its check stumbled, or could not be made here."""
+    said = report.verdicts.get(name, {})
+    return said.get("outcome") == "not checked" or bool(said.get("stumbled"))
 
 
 def status(report: Report) -> str:
@@ -107,7 +114,9 @@ def write_tables(out: Path, book: "Book") -> None:
         of_lab = sum(each.points for each in load_chapters().values() if each.chapter == lab)
         score, most = points.get((student, lab), (0, of_lab or ""))  # what cannot be graded counts in a class's mean
         if result["verdicts"] and (student, lab) not in points:
-            result["status"] = "no longer in the gradebook: grade it again"
+            result["status"], score = "no longer in the gradebook: grade it again", ""
+        if result["by_hand"] and not book.graded_by_hand(student, lab, result["by_hand"]):
+            score = ""  # and not 0: nobody knows them
         said = [result["status"], result["review"], result["file"], result.get("name", student), result.get("id", "")]
         grades.append([student, lab, score, most, *said])
         for name, each in result["verdicts"].items():
@@ -127,13 +136,14 @@ def judged_by(name: str, report: Report) -> str:
 
 def _results(out: Path) -> Iterator[dict]:
     """All results in a folder. One that is damaged is a row that says so."""
+    empty = {"review": "", "file": "", "verdicts": {}}
     for path in sorted((out / "results").glob("*/*.json")):
         try:
-            yield {"status": "", "review": "", "file": "", "verdicts": {}} | json.loads(path.read_bytes())
+            yield {"status": "", **empty, "by_hand": []} | json.loads(path.read_bytes())
         except (OSError, ValueError, TypeError):
             lab = "" if path.stem == NO_LAB else path.stem
             status = "its result cannot be read: grade it again"
-            yield {"student": path.parent.name, "lab": lab, "status": status, "review": "", "file": "", "verdicts": {}}
+            yield {"student": path.parent.name, "lab": lab, "status": status, **empty, "by_hand": [ALL]}
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Iterator
 
 from tools.course import ROOT
-from tools.grade.collect import is_ours
 
 SECONDS, MIB = 20, 1500  # of a notebook; one without tricks takes half a second
 UNFINISHED = "could not be reviewed to its end: parsing it takes too long or too much memory"
@@ -271,8 +270,12 @@ def _dotted(node: ast.AST) -> tuple[str, str]:
 def solution(chapter: str) -> list[str]:
     """The code of a chapter's own solution, as far as it is in a student's hands: no set-up cell, no check."""
     notebook = json.loads((ROOT / "solutions" / f"{chapter}.ipynb").read_text(encoding="utf-8"))
-    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code" and not is_ours(cell["id"])]
-    return ["".join(cell["source"]) for cell in cells]
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code" and not _is_ours(cell)]
+
+
+def _is_ours(cell: dict) -> bool:
+    """Tell whether a code cell of a solution is the set-up cell or a check."""
+    return cell["id"] == "setup" or cell["metadata"].get("nbgrader", {}).get("grade", False)
 
 
 if __name__ == "__main__":

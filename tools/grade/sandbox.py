@@ -81,6 +81,7 @@ class Report:
     cells: dict[str, dict] = field(default_factory=dict)  # id -> text, error, late: see LATE, pictures
     verdicts: dict[str, dict] = field(default_factory=dict)  # exercise -> outcome, message, expected, yours, look
     disturbed: bool = False  # whether it met a limit that may be its neighbors' fault: it runs again, alone
+    failed: bool = False  # whether the grader did, not the notebook: none of its code has run, or no verdict is left
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     mib: float = 0.0

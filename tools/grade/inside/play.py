@@ -31,6 +31,8 @@ TEXT = 10_000  # characters of printed text that are kept of a cell
 PICTURES, PICTURE = 12, 400_000  # pictures that are kept of a notebook, characters of one
 PR_SET_DUMPABLE = 4
 COMPILER = "torch._dynamo"
+# IPython's magics that only kernels have. Nothing that they do can be graded.
+KERNEL_ONLY = ("autosave", "clear", "cls", "connect_info", "less", "man", "more", "qtconsole", "store", "subshell")
 INTERRUPTS = 5  # that a cell may ignore, one each second
 
 
@@ -66,11 +68,22 @@ def play(job: dict) -> None:
     errors: list[str] = []
 
     class Shell(InteractiveShell):
+        """With what a kernel adds. Pictures are inline, whatever the notebook asks for."""
+
+        def enable_gui(self, gui: str | None = None) -> None:
+            pass
+
+        def enable_matplotlib(self, gui: str | None = None) -> tuple:
+            return super().enable_matplotlib("inline")
+
         def _showtraceback(self, kind: Any, error: Any, lines: list[str]) -> None:
             errors.append(f"{kind.__name__}: {error}" if kind is SyntaxError else "\n".join(lines))
 
     shell = Shell.instance()
     shell.history_manager.enabled = False
+    shell.history_manager.outputs = Forgetful()
+    for name in KERNEL_ONLY:
+        shell.register_magic_function(lambda line: None, magic_name=name)
     clock = Clock(lambda reason: plain.send(grader, {"stuck": reason}))
     budget = Budget(job["seconds"], job["clock"])
     pictures = 0
@@ -112,10 +125,17 @@ def play(job: dict) -> None:
             if isinstance(picture, str) and len(picture) < PICTURE and pictures < PICTURES:
                 record.setdefault("pictures", []).append(picture)
                 pictures += 1
-            elif "text/plain" in data:
-                record["text"] = f"{record['text']}{data['text/plain']}\n"[:TEXT]
+            elif "text/plain" in data and len(record["text"]) < TEXT:
+                record["text"] = f"{record['text']}{data['text/plain'][:TEXT]}\n"[:TEXT]
         plain.send(grader, record)
     plain.send(grader, {"whole": True})
+
+
+class Forgetful(dict):
+    """In place of IPython's own copies of all that is printed, for which an endless print would need endless memory."""
+
+    def __missing__(self, key: int) -> list:
+        return []
 
 
 class Capped(io.StringIO):
@@ -126,6 +146,10 @@ class Capped(io.StringIO):
         if room > 0:
             super().write(text[:room] + ("\n… (more was printed)\n" if len(text) > room else ""))
         return len(text)
+
+    def fileno(self) -> int:
+        """As in a kernel, for programs that a cell starts: what they print there is lost."""
+        return 1
 
 
 class Clock:
@@ -153,7 +177,11 @@ class Clock:
         while True:
             time.sleep(0.2)
             over = self.over
-            if over is not None and (reason := over()):
+            try:
+                reason = over() if over is not None else ""
+            except MemoryError:  # the cell has it all; more may be there in a moment
+                continue
+            if reason:
                 self.late = self.late or reason
                 interrupted = over, interrupted[1] + 1 if interrupted[0] is over else 1
                 if interrupted[1] > INTERRUPTS:
@@ -176,9 +204,9 @@ class Budget:
         start, seconds = time.monotonic(), min(seconds, self.left)
 
         def over() -> str:
-            if processor_time() - worked > seconds:
-                return "processor"
-            return "clock" if time.monotonic() - start > self.clock * seconds else ""
+            if time.monotonic() - start > self.clock * seconds:  # first, since it needs no memory
+                return "clock"
+            return "processor" if processor_time() - worked > seconds else ""
 
         return over
 
