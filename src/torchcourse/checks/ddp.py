@@ -324,6 +324,10 @@ def _right_ranks(yours: Tensor, mean: Tensor) -> int:
     return sum(map(pairs.close, yours, mean))
 
 
+def _equal_but_wrong(yours: Tensor, mean: Tensor, own: Tensor) -> bool:
+    return pairs.close(yours, yours[:1].expand(3, -1)) and not pairs.close(yours, mean)
+
+
 def _partly_averaged(yours: Tensor, mean: Tensor, own: Tensor) -> bool:
     averaged = yours.isclose(mean, 1e-4, 1e-6) | own.isnan()
     return bool((averaged | yours.isclose(own, 1e-4, 1e-6)).all() and not averaged.all())
@@ -419,7 +423,7 @@ GRADIENT_MISTAKES = [
             All ranks now have the same gradients, but these are not the mean of what the three ranks had.
             look: `all_reduce` adds up, unless `op` says otherwise. Divide by the number of ranks, once for each
                 parameter, and keep every number in its place.
-            when: _rows(lambda yours, mean, own: pairs.close(yours, yours[:1].expand(3, -1)))
+            when: _rows(_equal_but_wrong)
         """,
     ),
 ]
