@@ -15,7 +15,7 @@ OPTIONS ?=
 SUBMISSIONS ?=
 # `make gpu` uses the PyTorch that a machine has, and installs nothing.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
-# Some sites set PIP_USER: pip would then install beside .venv, or refuse.
+# Some sites set PIP_USER. With it, pip would install outside .venv, or refuse to install.
 export PIP_USER = 0
 # Of the tests: more than the cores of a small machine, since many tests wait for processes. Each takes up to 2 GB.
 WORKERS ?= 3
@@ -41,7 +41,7 @@ build: $(VENV)/.installed ## make notebooks, labs and figures from their text so
 release: $(VENV)/.installed ## the tree for students in release/: lectures, labs, package; no solution notebooks
 	@$(BIN)/python -m tools.release
 
-lab: $(VENV)/.installed ## open JupyterLab on a copy of the course of your own, in work/
+lab: $(VENV)/.installed ## open JupyterLab on your own copy of the course, in work/
 	@$(BIN)/python -m tools.lab $(OPTIONS)
 
 slides: $(VENV)/.installed ## offline HTML decks in build/slides (needs npm)
