@@ -38,8 +38,8 @@ c.Authenticator.admin_users = {here.admin}
 c.Authenticator.allow_all = True
 c.Authenticator.username_pattern = r"[a-z][a-z0-9_-]{0,31}\Z"  # a name becomes a folder
 c.JupyterHub.template_vars = {
-    "announcement_login": f"{manifest()['title']}: take a name of small letters and digits without spaces, such as "
-    "carol2, the same every time, and the password of your class."
+    "announcement_login": f"{manifest()['title']}: choose a name of lowercase letters and digits, such as carol2, and "
+    "use it every time, with the password of your class."
 }
 
 # --- a student's server ----------------------------------------------------------------------------------------------

@@ -712,7 +712,7 @@ def test_what_is_no_submission_is_listed_with_its_reason(tmp_path):
     os.utime(old, (1, 1))
     reasons = {
         old: "b.ipynb counts, the newest",
-        write(folder / "lecture.ipynb", notebook("notebooks")): "a lecture, and not a lab",
+        write(folder / "lecture.ipynb", notebook("notebooks")): "a lecture, not a lab",
         folder / "whole.ipynb": "links are not followed",
         folder / "home": "links are not followed",
         folder / "empty": "empty folder",

@@ -329,7 +329,7 @@ def test_each_lab_is_recognized_by_its_content(chapter, tmp_path):
     if chapter.lecture_minutes:
         lecture = json.loads((course.ROOT / "notebooks" / f"{chapter.name}.ipynb").read_text())
         for cells in (lecture["cells"], [code("".join(cell["source"])) for cell in lecture["cells"]]):
-            with pytest.raises(Unreadable, match="none of the course's labs"):
+            with pytest.raises(Unreadable, match="not one of the course's labs"):
                 read(handed_in(tmp_path / "ada", {"cells": cells}), tmp_path)
         with pytest.raises(Unreadable, match="a lecture"):
             read(handed_in(tmp_path / "ada", lecture), tmp_path)

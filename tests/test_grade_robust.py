@@ -155,7 +155,7 @@ REFUSED = {
     "large": (" " * (21 * 2**20), "MB large"),
     "parts": ("[" + "[]," * 3_000_000 + "[]]", "no lab has that many"),
     "words": ({"cells": [{"cell_type": "markdown", "source": ""}] * (11 * CELLS)}, "no lab has that many"),
-    "other": ({"cells": []}, "none of the course's labs"),
+    "other": ({"cells": []}, "not one of the course's labs"),
 }
 
 
@@ -548,7 +548,7 @@ def test_one_that_fails_costs_only_itself(tmp_path, out, stubbed, monkeypatch, c
     assert command.main([str(tmp_path / "in"), "--out", str(out), "--synthetic"]) == 1
     assert [each["points"] for each in rows(out)] == ["5.0", "", "5.0"]
     assert row(out, "emmy")["status"].startswith("grade by hand: MemoryError")
-    assert "Grade by hand, 1" in capsys.readouterr().out
+    assert "the grader itself failed: 1." in capsys.readouterr().out
 
 
 def test_a_full_disk_is_a_sentence(tmp_path, out, stubbed):

@@ -304,5 +304,5 @@ def test_ranks_that_do_not_meet_are_no_fault_of_the_answer(monkeypatch):
     monkeypatch.setattr(rank_server, "loopback", lambda: "no_such_network")
     _, theirs = connection.Pipe()
     monkeypatch.setattr(ranks, "_ask", lambda request, _: rank_server._supervise(theirs, os.getppid(), *request))
-    with pytest.raises(engine.NotHere, match=r"could not meet .*no_such_network.* no fault of your answer"):
+    with pytest.raises(engine.NotHere, match=r"could not connect .*no_such_network.* Your answer is not at fault"):
         ranks.run(abs, 1)

@@ -338,8 +338,8 @@ def test_the_time_limit_follows_the_budget():
     ("worked", "work", "timeout", "words"),
     [
         (0.2, 4, 600, None),  # by the clock, the limit is over: other programs keep the machine busy
-        (99, 4, 600, "in which it had 99 s of processor time: a notebook of this budget may take 4 s"),
-        (0.2, 60, 6, "in which it had 0 s of processor time: it waits for something"),
+        (99, 4, 600, "in which it got 99 s of processor time: a notebook with this budget may take 4 s"),
+        (0.2, 60, 6, "in which it got 0 s of processor time: it waits for something"),
     ],
 )
 def test_a_notebook_ends_for_its_work_or_since_it_waits_forever(tmp_path, monkeypatch, worked, work, timeout, words):

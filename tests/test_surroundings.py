@@ -188,8 +188,8 @@ def nowhere(monkeypatch):
             'TORCHCOURSE_DATA is "data"',
         ),
         (lambda m: m.setattr(tempfile, "tempdir", "/" + 90 * "x"), "processes.workers", "91 characters", "TMPDIR=/tmp"),
-        (lambda m: m.setenv("OMP_PROC_BIND", "close"), "machine.threads", "OMP_PROC_BIND ties a process", "Unset it"),
-        (lambda m: m.setenv("OMP_PLACES", "cores"), "machine.threads", "OMP_PLACES ties a process", "Unset it"),
+        (lambda m: m.setenv("OMP_PROC_BIND", "close"), "machine.threads", "OMP_PROC_BIND binds a process", "Unset it"),
+        (lambda m: m.setenv("OMP_PLACES", "cores"), "machine.threads", "OMP_PLACES binds a process", "Unset it"),
     ],
 )
 def test_the_doctor_names_the_variable(monkeypatch, bring_about, name, found, fix):

@@ -43,7 +43,7 @@ from torchcourse.errors import CourseError
 STUB = "# YOUR CODE HERE"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 CHECK = re.compile(r"""^check\(\s*["'](\w+)["']""", re.MULTILINE)
-# Begins each cell that calls a check: a kernel that has just started knows nothing of ours, but its traceback shows it.
+# Begins each cell that calls a check: a kernel that has just started knows none of our names, but a traceback shows it.
 RERUN = "# NameError? Run all cells above first.\n"
 EXERCISE_LINE = re.compile(r"\{\{\s*exercise:\s*(\w+)\s*\}\}")
 
@@ -101,8 +101,8 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
             "A check tells you whether your answer is right or, if not, what was expected and what your answer gave. "
             'Stuck? `hint("name of the exercise")`, and again for the next hint.',
             "",
-            "After a restart of the kernel, first run all cells above the one that you work on: in JupyterLab with "
-            "*Run > Run All Above Selected Cell*, on Colab with *Runtime > Run before*. "
+            "After restarting the kernel, first run all cells above the one that you are working on: in JupyterLab "
+            "with *Run > Run All Above Selected Cell*, on Colab with *Runtime > Run before*. "
             "Exercises that you haven't solved yet do no harm.",
             "",
         ]
@@ -475,7 +475,7 @@ def build_lab(chapter: Chapter, root: Path = ROOT) -> str:
 def handed_out(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
     """The lecture or lab for students, whatever somebody has typed into notebooks/ and labs/ since it was built.
 
-    A lab is made from its source again, which takes no execution. A lecture needs its outputs, so it must be as
+    A lab is rebuilt from its source, which executes nothing. A lecture needs its outputs, so it must be as
     `make build` left it: Jupyter leaves its traces in the metadata of whatever it saves. Raises SystemExit.
     """
     try:
@@ -491,7 +491,7 @@ def handed_out(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         raise SystemExit(
             f"{path} is not what `make build` made of {path.with_suffix('.md')}: the source has changed since, or "
             "somebody has worked in the notebook, and students should get neither. Keep a copy elsewhere if you need "
-            f"that work, then run `git checkout {path}` or, where the source has changed, `make build "
+            f"that work, then run `git checkout {path}` or, if the source has changed, `make build "
             f"CHAPTERS={chapter.number}`. To work in the notebooks yourself, open a copy with `make lab`."
         )
     return built

@@ -1,8 +1,8 @@
-"""Is the list of what Colab has, tests/colab.txt, old? Compares it with what Colab publishes, and writes it anew.
+"""Compare tests/colab.txt, the list of what Colab has, with what Colab publishes, and bring it up to date.
 
     python -m tools.colab [FOLDER]    FOLDER: a copy of what is published; default: PUBLISHED
 
-Ends with status 1 if the list was old: run tests/test_colab.py with the new one, and commit it.
+Ends with status 1 if the list was out of date: run tests/test_colab.py with the new one, and commit it.
 """
 
 import re
@@ -38,9 +38,9 @@ def main(folder: str = PUBLISHED) -> int:
     text, changes = updated(LIST.read_text(), published)
     LIST.write_text(text)
     print(
-        "\n".join(["Colab has moved on; tests/colab.txt is new:", *changes])
+        "\n".join(["Colab has moved on. Updated in tests/colab.txt:", *changes])
         if changes
-        else "tests/colab.txt is what Colab has."
+        else "tests/colab.txt is up to date."
     )
     return int(bool(changes))
 

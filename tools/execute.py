@@ -78,9 +78,9 @@ def execute(
 ) -> Execution:
     """Execute the notebook `source` in its own folder and write the result, outputs or error included, to `target`.
 
-    timeout: seconds by the clock after which the kernel and its children are killed.
-    work: the same in seconds that it worked: by the clock or of processor time, whichever is less. So it counts
-        neither that other programs keep this machine busy nor that the notebook uses several cores.
+    timeout: seconds of wall-clock time after which the kernel and its children are killed.
+    work: the same in seconds of work: wall-clock or processor time, whichever is less. So neither a busy machine nor
+        the use of several cores counts against the notebook.
     on_cell: called (from another thread) after each code cell.
     python: the command that starts the kernel's Python, be it in another environment or in a sandbox. By default the
         kernel is the Python that runs this function, whatever kernel the notebook names.

@@ -1,4 +1,4 @@
-"""JupyterLab on a copy of the course of your own, in work/: `make lab`. What students get stays as it is.
+"""`make lab`: JupyterLab on your own copy of the course, in work/. What students get stays as it is.
 
 Your work is never overwritten. A notebook that you have not changed becomes the new edition when there is one. One that
 you have changed stays, and the command says so: rename yours, and the next `make lab` brings the new one beside it.
@@ -14,7 +14,7 @@ from pathlib import Path
 from tools import build, release
 from tools.course import ROOT
 
-# Nobody shares this server: it need not stop what rests, as a hub's does.
+# Nobody shares this server, so it need not stop what is idle, as a hub's does.
 SETTINGS = ["--LabApp.default_url=/lab/tree/README.md", "--ServerApp.shutdown_no_activity_timeout=0"]
 SETTINGS += ["--MappingKernelManager.cull_idle_timeout=0"]
 
@@ -40,7 +40,7 @@ def refresh(work: Path, files: dict[str, bytes]) -> list[str]:
 
 
 def fingerprint(content: bytes) -> str:
-    """A hash of a file; of a notebook's cells alone, as Jupyter notes the version of Python in whatever it opens."""
+    """A hash of a file; for a notebook, of its cells alone: Jupyter notes Python's version in whatever it opens."""
     with contextlib.suppress(ValueError, KeyError, TypeError):  # not a notebook
         content = json.dumps(json.loads(content)["cells"], sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()

@@ -118,6 +118,6 @@ if __name__ == "__main__":
     written = release(target)
     print(
         f"{len(written)} files for students in {target}/; its README.md says how to begin. The solution notebooks are "
-        "not among them; the checks hold reference code. docs/release.md: what students can read, and how to publish. "
+        "not among them, but the checks hold reference code: see docs/release.md, which also says how to publish. "
         "To do a lab yourself, run `make lab`: what you write in this folder is handed out with it."
     )

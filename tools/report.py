@@ -144,12 +144,12 @@ def one_line(result: Result) -> str:
 
 
 SECONDS = (
-    "Seconds are wall-clock time or processor time, whichever is less: "
-    "what else this machine does at the same time counts little."
+    "Seconds are wall-clock time or processor time, whichever is less, "
+    "so what else this machine does at the same time hardly counts."
 )
 BUDGET = (
-    "A budget is what a notebook takes on two quiet cores, with some room. Up to three times as much passes: "
-    "your machine is slower or busy, and nothing is wrong with your installation."
+    "A budget is what a notebook takes on two idle cores, plus some margin. Up to three times its budget, a notebook "
+    "passes: your machine is slow or busy, and nothing is wrong with your installation."
 )
 
 
@@ -272,8 +272,8 @@ def write(
 ) -> None:
     """Write report.html and report.json to the folder `out`.
 
-    device: what the notebooks ran on, in words. interrupted: the run was ended before its last notebook. about: what
-        else there is to say of this machine, sentences.
+    device: what the notebooks ran on, in words. interrupted: the run was ended before its last notebook. about:
+        sentences about this machine.
     """
     out.mkdir(parents=True, exist_ok=True)
     data = {"title": title, "device": device, "interrupted": interrupted, "results": as_json(results)}

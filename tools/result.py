@@ -46,7 +46,7 @@ class Result:
     cpu_seconds: float = 0.0
     mib: float = 0.0
     kilobytes: float = 0.0
-    budget: dict[str, float] | None = None  # seconds and mib, as this machine may take
+    budget: dict[str, float] | None = None  # seconds and mib, scaled to this machine
     numbers: list[Number] = field(default_factory=list)
     error: CellError | None = None
     failures: list[str] = field(default_factory=list)
@@ -60,8 +60,8 @@ class Result:
 
     @property
     def judged_seconds(self) -> float:
-        """What is compared with the budget, wall time on two quiet cores. Where other programs keep the machine busy,
-        wall time says how much else there was to do; where a notebook uses several cores, processor time is more."""
+        """What is compared with the budget, which is wall time on two idle cores. On a busy machine, wall time also
+        counts other programs; when a notebook uses several cores, processor time is more than wall time."""
         return min(self.seconds, self.cpu_seconds)
 
     @property

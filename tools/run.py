@@ -37,9 +37,9 @@ LARGEST = 500_000  # bytes of an executed notebook: GitHub shows it, a diff of i
 FAILS_AT = 3  # times the budget. Between one and three times: passes, and the report says "over budget"
 KILLED_AT = 5  # times the budget: the notebook works without end, or may as well
 KILLED_AFTER = 600  # seconds, where there is no budget
-WAITS = 1800  # seconds by the clock: the notebook waits for what never comes, however busy the machine is
-OURS = 0.084  # seconds of processor time that a round of `pace` takes where the budgets in course.toml come from
-CROWDED = 2  # times that work takes as long by the clock as it would alone: what yields to others would starve
+WAITS = 1800  # seconds of wall-clock time: even on a busy machine, the notebook waits for what never comes
+OURS = 0.084  # seconds of processor time that a round of `pace` takes on the machine that set the budgets
+CROWDED = 2  # work takes this many times as long as it would alone: what yields to others would starve
 MEASURES = re.compile(r"\b(timing|perf_counter)\b")  # in the code of a notebook whose seconds mean something
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -225,11 +225,11 @@ def run_notebook(
     result.error = first_error(notebook, run)
     if run.timed_out:
         result.failures.append(
-            f"killed after {run.seconds:.0f} s, in which it had {run.cpu_seconds:.0f} s of processor time: "
+            f"killed after {run.seconds:.0f} s, in which it got {run.cpu_seconds:.0f} s of processor time: "
             + (
-                f"a notebook of this budget may take {work:.0f} s"
+                f"a notebook with this budget may take {work:.0f} s"
                 if result.judged_seconds > work
-                else "it waits for something that doesn't come, or other programs leave it too little of the processor"
+                else "it waits for something that never comes, or other programs leave it too little processor time"
             )
         )
     if result.error:
@@ -282,15 +282,15 @@ def best_device() -> tuple[str, str]:
 class Pace(NamedTuple):
     """How fast this machine is, see `pace`."""
 
-    slower: float  # times that a core takes as long as where the budgets come from; 1 where it is faster
-    crowded: float  # times that work takes as long by the clock as it would alone: 1 on a quiet machine
+    slower: float  # how many times as long a core takes as one on the machine that set the budgets; 1 if it is faster
+    crowded: float  # how many times as long work takes as it would alone: 1 on an idle machine
 
 
 @functools.cache
 def pace() -> Pace:
-    """Measure a fixed piece of work: what notebooks do most, convolutions and Python, on one thread, in a second.
+    """Measure a fixed piece of work: what notebooks do most, convolutions and Python, on one thread, for a second.
 
-    For `slower`, processor time counts, and the shortest of several rounds: what else the machine does hardly matters.
+    For `slower`, the processor time of the fastest of several rounds counts: other programs hardly matter.
     """
     import torch
 
@@ -314,19 +314,19 @@ def pace() -> Pace:
 
 
 def about(device: str) -> list[str]:
-    """What the report has to say of this machine: how fast it is, and what cells leave out here, a sentence each."""
-    # Not above: with them comes PyTorch, which the login node of a cluster does without.
+    """What the report says about this machine: how fast it is, and what cells leave out here, a sentence each."""
+    # Not at the top: they import PyTorch, which the login node of a cluster does without.
     from torchcourse import compiling
     from torchcourse.cluster import practice
 
     sentences = []
     if device == "cpu" and pace().slower > 1.1:
         sentences.append(
-            f"A core of this machine takes {pace().slower:.1f} times as long as one where the budgets come from: "
-            "each budget in seconds is so many times as large here."
+            f"A core of this machine takes {pace().slower:.1f} times as long as one on the machine that set the "
+            "budgets, so each budget in seconds is multiplied by that."
         )
     if pace().crowded > CROWDED:
-        sentences.append("Other programs keep this machine busy: this takes longer, and measured times mean little.")
+        sentences.append("Other programs keep this machine busy: the run takes longer, and measured times mean little.")
     return sentences + [f"Left out: {lacks}" for lacks in (compiling.missing(), practice.why_not()) if lacks]
 
 

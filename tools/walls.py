@@ -103,7 +103,7 @@ def open_program(program: bytes) -> Iterator[int]:
 
 # ---------------------------------------------------------------------------------------------------------------- files
 
-# Of /usr and of an environment: what programs need. Not the whole, as it may hold sources (/usr/src/app, ENV/src/…).
+# What programs need of /usr and of an environment. Not everything: sources may be there, too (/usr/src/app, ENV/src/…).
 PARTS = ("bin", "sbin", "lib*", "include", "share", "etc", "ssl", "pyvenv.cfg")
 PARTS += ("cuda*", "nvvm", "targets", "*-linux-gnu")  # compilers
 EXCHANGE = Path("/usr/local/share/nbgrader")  # what others hand in, where nbgrader is in use
@@ -133,15 +133,15 @@ def checkouts(root: Path, packages: Iterable[Path]) -> list[Path]:
 
 
 def places(binds: Binds, folder: Path) -> list[Path]:
-    """Where these binds show a folder: it may lie in several of them, and a bind may show it by another name."""
+    """Where these binds show a folder: it may be in several of them, and a bind may show it under another name."""
     real = {place: source.resolve() for place, source in binds.items() if source and folder.exists()}
     return [place / folder.relative_to(source) for place, source in real.items() if folder.is_relative_to(source)]
 
 
 def mounts(binds: Binds, writable: Path | None = None) -> list[str]:
-    """The words that make bubblewrap show this, read-only but for one place.
+    """The arguments that make bubblewrap show this, read-only except for one place.
 
-    What lies in another place comes after it: an empty folder hides what is there, and has in it what is bound there.
+    A place inside another one comes after it: an empty folder hides what is there, except for what is bound in it.
     """
     words = []
     for place, source in sorted(binds.items()):
@@ -149,7 +149,7 @@ def mounts(binds: Binds, writable: Path | None = None) -> list[str]:
             words += ["--dir", str(folder)]
         how = "--bind" if place == writable else "--ro-bind"
         words += ["--perms", "0755", "--tmpfs", str(place)] if source is None else [how, str(source), str(place)]
-    # Last, as mounts need folders. What could be written into these would be memory that no limit counts.
+    # Last, because mounts need folders. What could be written into these would be memory that no limit counts.
     empty = [str(place) for place, source in binds.items() if source is None]
     return [*words, *(word for place in [*empty, "/dev", "/"] for word in ("--remount-ro", place))]
 

@@ -33,7 +33,7 @@ def setup(chapter: str) -> None:
 
     chapter: number and slug, for example "01_tensors"; `progress()` starts with its exercises.
     Prints one line: what runs, where; and how to switch a GPU on where that takes a few clicks.
-    Raises CourseError where torch is too old or cannot be imported.
+    Raises CourseError if torch is too old or cannot be imported.
     """
     from torchcourse import importing, place
 
@@ -45,7 +45,7 @@ def setup(chapter: str) -> None:
     from torchcourse import device, distributed, plots
     from torchcourse.checks import engine
 
-    # On Python 3.13.0, each notebook that compiles would show this, and the runner takes it for a fault.
+    # On Python 3.13.0, each notebook that compiles would show this warning, and the runner would count it as a fault.
     warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0", RuntimeWarning)
     plots.use_style()
     distributed.register()  # %%torchrun

@@ -13,7 +13,7 @@
             if stopping or step % 100 == 0 or step == steps:
                 keeper.save(step, **parts)  # with several ranks: on rank 0 only
             if stopping:
-                stop.exit()  # all ranks together: nobody leaves while rank 0 still saves
+                stop.exit()  # all ranks together: nobody leaves while rank 0 is saving
 
 A checkpoint is a dict that `torch.load` reads with its default `weights_only=True`: you can read one without this
 module. A part is anything with `state_dict()` and `load_state_dict()`: a model, an optimizer, a scheduler, a
@@ -287,8 +287,9 @@ class StopFlag:
     def exit(self) -> NoReturn:
         """End this process with `AGAIN`, together with the other ranks: call it on every rank, after the save.
 
-        To a launcher, a rank that ends with 75 has failed. If one leaves while rank 0 still saves, Slurm may end rank 0
-        in the middle of it (`srun --kill-on-bad-exit`, which some sites set), and the job doesn't come back.
+        A launcher takes a rank that ends with 75 for a failed one. If a rank leaves while rank 0 is still saving, Slurm
+        may kill rank 0 in the middle of it (`srun --kill-on-bad-exit`, which some sites set), and the job doesn't come
+        back.
         """
         if dist.is_available() and dist.is_initialized():
             dist.barrier()

@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
     job.add_argument(
         "--time",
         default="1:00",
-        help="hours and minutes, 2:00 (to sbatch, that is two minutes); or with days, 1-12:00 (default: 1:00)",
+        help="hours and minutes: 2:00 (sbatch itself reads that as two minutes), or with days: 1-12:00 (default: 1:00)",
     )
     job.add_argument("--partition")
     job.add_argument("--account")

@@ -56,7 +56,7 @@ def missing() -> str | None:
 
 
 def noexec(folder: str | os.PathLike) -> str | None:
-    """Why no compiled code can be loaded from a folder, as a sentence; None if it can: its disk is mounted `noexec`."""
+    """Why compiled code can't be loaded from a folder (its disk is mounted `noexec`), as a sentence; None if it can."""
     place = next(each for each in (Path(folder).absolute(), *Path(folder).absolute().parents) if each.exists())
     if sys.platform != "linux" or not os.statvfs(place).f_flag & os.ST_NOEXEC:
         return None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 OLDEST_TORCH = (2, 11)
 NEEDED = ("torch", "numpy", "matplotlib", "psutil")  # by every notebook
-LIBRARIES = ("torch", "torchvision", "numpy", "matplotlib")  # the set-up cell itself may add others for the user alone
+LIBRARIES = ("torch", "torchvision", "numpy", "matplotlib")  # the set-up cell may install others for this user only
 # A file of one of these names beside a notebook is imported in place of the real thing.
 TAKEN = {*LIBRARIES, "psutil", "safetensors", "torchcourse", "IPython", *sys.stdlib_module_names} - {"test", "this"}
 
@@ -37,7 +37,7 @@ def load(*names: str) -> None:
 
 
 def problem() -> tuple[str, str] | None:
-    """Import PyTorch and what else the course stands on. What is wrong with it, and what to do; None if all is well."""
+    """Import what every notebook needs, PyTorch first. What is wrong with it, and what to do; None if all is well."""
     for name in NEEDED:
         try:
             if name == "torch":
@@ -65,7 +65,7 @@ def problem() -> tuple[str, str] | None:
 
 
 def hiding(folder: Path) -> list[str]:
-    """What in a folder hides a library or a module of Python's own: torch.py, random.py, a package numpy."""
+    """What in a folder hides a library or a standard module: torch.py, random.py, a package numpy."""
     return [path.name for path in sorted(folder.iterdir()) if _hides(path)]
 
 

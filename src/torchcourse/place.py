@@ -11,8 +11,8 @@ from pathlib import Path
 
 from torchcourse.errors import CourseError
 
-# Characters that the name of the temporary folder may have. The address of a socket has room for 103 (macOS), and
-# multiprocessing adds 32; with a longer name, the workers of a DataLoader wait forever.
+# Characters that the path of the temporary folder may have. The address of a socket has room for 103 (macOS), and
+# multiprocessing adds 32; with a longer path, the workers of a DataLoader wait forever.
 LONGEST_TMPDIR = 70
 
 
@@ -38,7 +38,7 @@ def gpu_advice() -> str | None:
     else:
         return None
     # Two lines: JupyterLab breaks a long one in the middle of a word.
-    return f"No GPU is switched on, and the course goes on without. To have one:\n{clicks}"
+    return f"No GPU is switched on, so the course goes on without one. To get one:\n{clicks}"
 
 
 def on_colab() -> bool:
@@ -78,14 +78,14 @@ def named_by(variable: str) -> Path | None:
     path = Path(os.path.expanduser(chosen))
     if not path.is_absolute():
         raise CourseError(
-            f'{variable} is "{chosen}", which is another place in every folder that a program starts in. Set it to a '
-            f"whole path, for example {path.absolute()}."
+            f'{variable} is "{chosen}", a relative path: it leads to a different place from each folder that a program '
+            f"starts in. Set it to an absolute path, for example {path.absolute()}."
         )
     return path
 
 
 def default_root() -> Path:
-    """The user's cache folder for the course, as the operating system likes it."""
+    """The user's cache folder for the course, where the operating system expects it."""
     variable = {"win32": "LOCALAPPDATA", "darwin": ""}.get(sys.platform, "XDG_CACHE_HOME")
     usual = {"win32": "AppData/Local", "darwin": "Library/Caches"}.get(sys.platform, ".cache")
     return Path(os.environ.get(variable) or home() / usual) / "torchcourse"
@@ -102,9 +102,9 @@ def root_folder(root: str | os.PathLike | None = None) -> Path:
 
 
 def undo_harmful_settings() -> None:
-    """Take back what is good for other programs and stops a notebook that starts processes, before PyTorch is loaded.
+    """Undo, before PyTorch is loaded, what suits other programs but stalls a notebook that starts processes.
 
-    OMP_PROC_BIND ties a process to one core, and with it all its forks: workers and ranks would share that core.
+    OMP_PROC_BIND binds a process to one core, and with it all its forks: workers and ranks would share that core.
     """
     os.environ["OMP_PROC_BIND"] = "false"
     if os.name == "posix" and len(tempfile.gettempdir()) > LONGEST_TMPDIR:

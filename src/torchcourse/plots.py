@@ -20,7 +20,7 @@ def use_style() -> None:
     """Set matplotlib's defaults to the style of the course.
 
     It begins with matplotlib's own: fonts that are missing here, LaTeX, or 600 dots per inch in a user's matplotlibrc
-    would end cells in errors, or make pictures of megabytes.
+    would make cells fail, or figures take megabytes.
     """
     matplotlib.rcdefaults()
     matplotlib.rcParams.update(

@@ -80,7 +80,7 @@ def main(words: list[str] | None = None) -> int:
         if len(found.refused) > LISTED:
             _say(f"  … and {len(found.refused) - LISTED} more")
     if by_hand:
-        _say(f"\nGrade by hand, {by_hand}: the grader itself failed. See `status` in {out / 'grades.csv'}")
+        _say(f"\nTo grade by hand, because the grader itself failed: {by_hand}. See `status` in {out / 'grades.csv'}")
     return int(by_hand > 0)
 
 
@@ -158,7 +158,7 @@ def grade(
 ) -> int:
     """Run all submissions, `jobs` at a time, and write results, feedback and tables into `out`.
 
-    Returns how many a person has to grade, since the grader failed.
+    Returns how many submissions a person has to grade, because the grader failed.
 
     jobs: None for as many as there are cores.
     limits: fields of `sandbox.Limits` that differ from those of the chapter.
@@ -322,7 +322,7 @@ class Failed(Exception):
 
 
 def page_of(out: Path, each: Submission) -> Path:
-    """Where the feedback for a student lies."""
+    """Where the feedback page of a student is."""
     return out / "feedback" / each.student / f"{each.lab}.html"
 
 

@@ -124,7 +124,7 @@ class Highlighter:
 
 
 def _sign(check: NotebookNode) -> str:
-    """What the table of a page says about an exercise. The points decide, which a person may have changed."""
+    """The sign of an exercise in the table of a page. It goes by the points, which a person may have changed."""
     grade, outcome = check.metadata.nbgrader, check.outputs[-1].get("ename", "correct")  # see `outputs_of`
     if grade.score == grade.points:
         return LOOKS["correct"][0]

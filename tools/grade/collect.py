@@ -37,7 +37,7 @@ MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d{1,20})_assignsubmission_.*", r
 BLACKBOARD = re.compile(r"(.*_)?(?P<name>[^_]+)_attempt_(?P<time>\d{4}(-\d\d){5})(?P<number>)(_.*)?", re.DOTALL)
 BRIGHTSPACE = re.compile(r"(?P<number>\d+)-\d+ - (?P<name>.+?) - (?P<time>[^-]*\b\d{4}\b[^-]*?)( - .*)?", re.DOTALL)
 CANVAS = re.compile(r"(?P<name>.+?)(_late)?_(?P<number>\d{2,20})_\d{2,}(_.*)?", re.DOTALL | re.IGNORECASE)
-# What the archives of Gradescope and Teams unpack to: students, or submissions, are in it.
+# What the archives of Gradescope and Teams unpack to: folders of students, or of submissions.
 PACKED = re.compile(r"assignment_\d+_export|submitted files|working files|student work", re.IGNORECASE)
 DATES = ("%b %d, %Y", "%B %d, %Y", "%d %b %Y", "%d %B %Y")
 TIMES = ("%Y-%m-%d-%H-%M-%S", *(f"{date} {hour}" for date in DATES for hour in ("%I%M %p", "%H%M")))
@@ -75,7 +75,7 @@ class Submission:
     student: str  # the name of the student's folders, in the gradebook and in the tables; unique
     chapter: Chapter
     path: Path
-    changed: float  # when: of two with answers for the same lab the newer one counts
+    changed: float  # when: of two with answers for the same lab, the newer one counts
     cells: list[Cell] = field(repr=False, default_factory=list)  # see `recognized`
     owner: Owner = field(default_factory=lambda: Owner(""))
     answers: int = 0  # that are no longer as they were handed out
@@ -159,7 +159,7 @@ def survey(folder: Path, chapters: set[str], roster: dict[str, str]) -> Collecte
 
 
 def _that_counts(several: list[Submission], folder: Path, others: dict[Path, str]) -> Submission:
-    """Of a student's notebooks for one lab, the newest with answers: a fresh copy of the lab may lie beside it."""
+    """Of a student's notebooks for one lab, the newest with answers: a fresh copy of the lab may be beside it."""
     best = max(several, key=lambda each: (each.answers > 0, each.changed, each.answers))
     why = f"{best.path.relative_to(folder)} counts, the newest{' with answers' if best.answers else ''}"
     for each in several:
@@ -184,8 +184,8 @@ def _refuse_wrong_level(folder: Path, notebooks: list[Submission]) -> None:
         labs = [lab for lab, _ in entries[top]]
         better = folder / top if len(labs) > len(set(labs)) else folder.parent
         raise SystemExit(
-            f"Nothing is graded: {str(folder / top)!r} {reason}, so it is no student's folder. Name the folder in "
-            f"which each student has a folder or a file of their own. Perhaps: make grade SUBMISSIONS={str(better)!r}"
+            f"Nothing is graded: {str(folder / top)!r} {reason}, so it is not a student's folder. Name the "
+            f"folder that has a folder or a file for each student. Perhaps: make grade SUBMISSIONS={str(better)!r}"
         )
 
 
@@ -286,7 +286,7 @@ def read(path: Path, folder: Path) -> Submission:
         if len(content["cells"]) > 10 * CELLS:
             raise Unreadable(f"{len(content['cells']):,} cells, and no lab has that many")
         if _dict(_dict(content.get("metadata")).get("torchcourse")).get("kind") == "lecture":
-            raise Unreadable("a lecture, and not a lab")
+            raise Unreadable("a lecture, not a lab")
         cells = [_cell(each) for each in content["cells"]]
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}") from None
@@ -305,7 +305,7 @@ def read(path: Path, folder: Path) -> Submission:
 
 
 def _cell(cell: dict) -> Cell:
-    """A cell with the name that it brings along: its id, Colab's in the metadata, nbgrader's, the tag of the set-up."""
+    """A cell with the name that it came with: its id, Colab's in the metadata, nbgrader's, the tag of the set-up."""
     metadata = _dict(cell.get("metadata"))
     tags = metadata.get("tags") if isinstance(metadata.get("tags"), list) else []
     names = (cell.get("id"), metadata.get("id"), _dict(metadata.get("nbgrader")).get("grade_id"), *tags)
@@ -331,7 +331,7 @@ def _refuse_excess(cells: list[Cell]) -> None:
 
 
 def _chapter(cells: list[Cell]) -> Chapter:
-    """The chapter whose answers and checks are there, by name; else, whose exercises the code checks, at least two."""
+    """The chapter whose answers and checks are there, by name; else, one of which the code checks two exercises."""
     names = {cell.name for cell in cells}
     asked = {f"check-{each}" for cell in cells if cell.code for each in ASKED.findall(cell.source)}
     for found, least in ((names, 1), (asked, 2)):
@@ -339,7 +339,7 @@ def _chapter(cells: list[Cell]) -> Chapter:
         most, best = max(shared, key=lambda each: each[0])
         if most >= least:
             return best
-    raise Unreadable("a notebook, but none of the course's labs: no answer and no check of one is in it")
+    raise Unreadable("a notebook, but not one of the course's labs: it has no answer and no check of one")
 
 
 @functools.cache

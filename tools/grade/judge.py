@@ -141,7 +141,7 @@ def run_apart(cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, dat
             pass
     if heard:
         return Report(**json.loads(heard))
-    return Report(ended="the judgment broke off: its own limits were met", disturbed=True, failed=True)
+    return Report(ended="judging stopped early: it hit its own limits", disturbed=True, failed=True)
 
 
 _server: tuple[subprocess.Popen, str] | None = None
@@ -150,8 +150,8 @@ _server: tuple[subprocess.Popen, str] | None = None
 def prepare() -> str:
     """Start the process that others are forked from, once. Returns the address where it takes jobs.
 
-    Not multiprocessing's fork server: it passes open files through sockets, and Linux counts those that are under way
-    for a user as a whole. The sandbox of one submission could use them up for all others of a plain user.
+    Not multiprocessing's fork server: it passes open files through sockets, and Linux limits how many are in flight for
+    each user. For a plain user, the sandbox of one submission could use them up for all others.
     """
     global _server
     with _STARTING:

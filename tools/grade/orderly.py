@@ -88,13 +88,13 @@ def workplace(out: Path) -> Iterator[None]:
             if not (why := trouble(out)):
                 raise
             raise SystemExit(
-                f"The results cannot be written to {out}: {why}. Make room there, then start the same command again. "
-                "Or choose another folder: --out"
+                f"The results cannot be written to {out}: {why}. Make room there, or choose another folder with "
+                "--out, then start the same command again."
             ) from None
 
 
 def trouble(out: Path) -> str:
-    """Why nothing more can be written to a folder; empty if it can. Libraries make errors of their own of that."""
+    """Why nothing more can be written to a folder; empty if it can. Libraries turn that into errors of their own."""
     trial = out / f"trial{PART}"
     try:
         trial.write_bytes(bytes(4 * 2**20))

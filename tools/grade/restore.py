@@ -5,7 +5,7 @@ costs nothing and gains nothing. Code stays the student's: answers, changes to o
 one), and added cells (helper functions) behind the cell that they followed. Added text is left out, since a page with
 foreign HTML in it is nothing to open.
 
-Which cell of ours a student's cell is, `recognized` finds out. Many editors, platforms and tools rename cells.
+`recognized` finds out which of our cells a student's cell is: many editors, platforms, and tools rename cells.
 """
 
 import copy
@@ -58,7 +58,7 @@ class Lab:
     """What the cells of a lab are recognized by."""
 
     cells: dict[str, NotebookNode]  # name -> our cell
-    given: dict[str, list[str]]  # its code, without blanks -> the names of cells with that code
+    given: dict[str, list[str]]  # its code, without whitespace -> the names of cells with that code
     checks: dict[str, str]  # the name of an answer -> of its check
     answers: dict[str, str]  # what a check asks for (a function, a file) -> the name of the answer that defines it
 
@@ -89,9 +89,9 @@ def known(chapter: str) -> Lab:
 def recognized(chapter: str, cells: list[Cell]) -> list[Cell]:
     """A student's cells, each named after the cell of ours that it is a version of; the student's own have no name.
 
-    A cell goes by the name that it brings along. Where that was lost, by what is in it: the code that we handed out, or
-    the answer that a check asks for. Code right before a check that has no other answer is its answer.
-    Code that was turned into text is code again if it is an answer; all other text comes out empty.
+    A cell goes by the name that it came with. If that was lost, it goes by what is in it: the code that we handed out,
+    or the answer that a check asks for. Code right before a check that has no other answer is its answer.
+    Code that was turned into text becomes code again if it is an answer; all other text comes out empty.
     """
     ours = known(chapter)
     free = dict(ours.cells)
@@ -202,5 +202,5 @@ def _plain(source: str) -> str:
 
 
 def _squeezed(source: str) -> str:
-    """Code without blanks, which editors change, without a release's address, and without the comment on a check."""
+    """Code without whitespace, which editors change, without a release's address and the comment on a check."""
     return "".join(unreleased(source).removeprefix(build.RERUN).split())

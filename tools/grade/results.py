@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LONGEST = 2000  # characters of a text
 NO_LAB = "unknown"  # the result of a student whose files do not say which lab they are
-ALL = "*"  # in the place of an exercise: nothing is known of any
+ALL = "*"  # in place of an exercise's name: nothing is known about any of them
 PART = ".part"  # ends the name of a file that is being written
 FORMULA = re.compile(r"(^|[;|\t\r\n])(\s*[=+\-@⁺⁼₊₌⩵⩶﬩﹢﹣﹦﹫＋－＝＠])")
 
@@ -57,7 +57,7 @@ def verdict(name: str, report: Report) -> tuple[Result, list[str]]:
 
 
 def grader_failed(name: str, report: Report) -> bool:
-    """Tell whether an answer has no verdict because of the grader: its check stumbled, or could not be made here."""
+    """Tell whether an answer has no verdict because of the grader: its check itself failed, or could not run here."""
     said = report.verdicts.get(name, {})
     return said.get("outcome") == "not checked" or bool(said.get("stumbled"))
 
@@ -112,11 +112,11 @@ def write_tables(out: Path, book: "Book") -> None:
     for result in every:
         student, lab = result["student"], result["lab"]
         of_lab = sum(each.points for each in load_chapters().values() if each.chapter == lab)
-        score, most = points.get((student, lab), (0, of_lab or ""))  # what cannot be graded counts in a class's mean
+        score, most = points.get((student, lab), (0, of_lab or ""))  # what cannot be graded counts in the class average
         if result["verdicts"] and (student, lab) not in points:
             result["status"], score = "no longer in the gradebook: grade it again", ""
         if result["by_hand"] and not book.graded_by_hand(student, lab, result["by_hand"]):
-            score = ""  # and not 0: nobody knows them
+            score = ""  # and not 0: the points are unknown
         said = [result["status"], result["review"], result["file"], result.get("name", student), result.get("id", "")]
         grades.append([student, lab, score, most, *said])
         for name, each in result["verdicts"].items():
@@ -163,8 +163,8 @@ def _write(path: Path, header: list[str], rows: list[list]) -> None:
 
 
 def _no_formula(cell: object) -> object:
-    """A spreadsheet takes a text that begins with one of these signs for a formula, and computes it.
+    """A spreadsheet takes text that begins with one of these characters for a formula, and evaluates it.
 
-    Some split a row at other signs than commas, so what comes after those begins a text, too.
+    Some split a row at characters other than commas, so what comes after those begins a text, too.
     """
     return FORMULA.sub(r"\1'\2", cell) if isinstance(cell, str) else cell

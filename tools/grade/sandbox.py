@@ -121,8 +121,8 @@ def _bwrap() -> list[str]:
 def shown(data: Path | None) -> walls.Binds:
     """What a submission may read: the system's programs, this Python, the package without chapters' checks, the data.
 
-    The course lies somewhere, perhaps with all submissions, and so may a copy of it. Wherever the folders of programs
-    would show these, they are hidden.
+    A checkout of the course, perhaps with all submissions, and copies of the package may be inside the folders of
+    programs. Wherever those would show them, they are hidden.
     """
     system = (Path("/etc/ld.so.cache"), Path("/etc/alternatives"), PACKAGE, *walls.programs())
     sets = [data.resolve() / folder for name in SPECS for folder in (name, SPECS[name].folder)] if data else []
@@ -300,9 +300,9 @@ def _pipe() -> Iterator[tuple[int, int]]:
 
 
 def scarce() -> bool:
-    """Whether something has run out that Linux counts for a user as a whole, and so for all sandboxes of a plain user.
+    """Whether something has run out that Linux counts per user, and so for all sandboxes of a plain user together.
 
-    That is open files on their way through sockets, as many as a process may have open, and files that are waited for.
+    Namely file descriptors in flight through sockets, as many as a process may open, and files that epoll watches.
     """
     try:
         ours, theirs = socket.socketpair()

@@ -82,7 +82,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.password is not None and (len(options.password) < SHORTEST or not options.password.isascii()):
         raise SystemExit(
-            f"Choose a password of at least {SHORTEST} characters, such as some words without accents, or leave it out."
+            f"Choose a password of at least {SHORTEST} characters, such as a few words without accents, or omit it."
         )
     return options
 
@@ -179,10 +179,10 @@ def published(changed: list[str]) -> str:
     """What became of the course's repository. changed: as from `publish`"""
     if not changed:
         return "The course has not changed since it was last handed out."
-    news = f"A new version of the course is handed out ({len(changed)} files): students get it with their next login."
+    news = f"A new version of the course is handed out ({len(changed)} files): students get it at their next login."
     labs = [line.removeprefix("M  labs/")[:2] for line in changed if line.startswith("M  labs/")]
     if labs:
-        news += f" Whoever has worked in lab {' or '.join(labs)} keeps theirs: tell them to rename it for the new one."
+        news += f" Whoever worked in lab {' or '.join(labs)} keeps their copy: tell them to rename it for the new one."
     return news
 
 
@@ -253,7 +253,7 @@ def welcome(settings: Settings, news: str) -> str:
     lines = [
         f"The hub is up: {base}",
         "This address is all that students need: it opens their own copy of the course, and updates it at each login.",
-        f"Password for students: {settings.password}   (any name of small letters and digits, the same each time)",
+        f"Password for students: {settings.password}   (any name of lowercase letters and digits, the same each time)",
         f"Admin page {base}/hub/admin: {settings.admin}, password {settings.admin_password}",
         "",
         "For a course page, a link that does the same, and one that opens a lab (put any lab's name at the end):",

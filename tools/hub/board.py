@@ -84,12 +84,12 @@ class Allowance:
         self.whole: dict[Hashable, float] = {}
 
     def wait(self, key: Hashable) -> float:
-        """Seconds until it may again; 0 for now."""
+        """Seconds until the key may do it again; 0 if it may now."""
         owed = self.whole.get(key, 0) - self.clock()
         return max(0.0, owed - (self.burst - 1) * self.seconds)
 
     def spend(self, key: Hashable) -> None:
-        """It has done it once."""
+        """Count that the key has done it once."""
         now = self.clock()
         if len(self.whole) >= 1000:
             self.whole = {key: whole for key, whole in self.whole.items() if whole > now}

@@ -1,7 +1,7 @@
 """Who may come in: one password for the class, a longer one for the instructor.
 
-There is no limit on wrong passwords, as whoever uses it up keeps others out: a class is behind one address, and anyone
-can try any name. So the right password always opens, and what makes guessing hopeless is its length.
+There is no limit on wrong passwords, because anyone could use it up to lock others out: a class shares one address,
+and anyone can try any name. So the right password always works, and its length is what makes guessing hopeless.
 """
 
 from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
@@ -11,7 +11,7 @@ FROM_INSIDE = "127.0.0.2"  # where connections from sandboxes come from, see spa
 
 
 class ClassPassword(SharedPasswordAuthenticator):
-    """JupyterHub's shared password. Every way to hand in a password leads through here."""
+    """JupyterHub's shared password. Every way to enter a password leads through here."""
 
     async def authenticate(self, handler, data: dict | None) -> dict | None:
         """The user whose name and password these are, or None.

@@ -51,7 +51,7 @@ def publish(state: Path, root: Path = ROOT) -> list[str]:
 
     That is a line for each file, as `git status --porcelain` says it. Without a change there is no commit.
     """
-    from tools.release import release  # here, as it brings PyTorch along, which takes seconds
+    from tools.release import release  # here, because it imports PyTorch, which takes seconds
 
     bare = repository(state, root)
     if not bare.exists():

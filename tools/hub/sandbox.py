@@ -74,7 +74,7 @@ def arguments(
 
     home: the student's folder, writable; must exist
     readable: folders and files that are shown at their own place, read-only
-    state: the hub's folder. It and the course are hidden wherever they lie, but for what is `readable`
+    state: the hub's folder. It and the course are hidden wherever they are, except for what is `readable`
     own: the folder that `furnish` has filled
     user: the number of the student's user; None if the hub itself is not root
     filter_fd: where bubblewrap reads the program of walls.seccomp

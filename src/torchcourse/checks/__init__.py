@@ -1,6 +1,6 @@
 """The exercises' checks: `check("name", answer)`, `hint("name")`, `progress()`.
 
-The exercises of a chapter are in the module with its name here; `engine` runs them.
+Each chapter's exercises are in the module with the chapter's name; `engine` runs them.
 """
 
 from torchcourse import board

@@ -1506,7 +1506,7 @@ exercise(
                     any("numpy" in each for each in yours["opcheck"])
             .contiguous() →
                 For a transposed x, the strides of your result are not those that your fake promises, so a compiled
-                model fails: NumPy may return another memory layout than `x.new_empty(...)` has.
+                model fails: NumPy may return a memory layout other than that of `x.new_empty(...)`.
                 look: `.contiguous()`
                 when: any("Stride mismatch" in each for each in yours["opcheck"])
             torch.from_numpy(sliding_mean(x.numpy(), width)) → torch.from_numpy(sliding_mean(x.numpy(), width)).float()

@@ -1269,7 +1269,7 @@ exercise(
                 You choose by accuracy alone: half precision has to be clearly faster as well.
                 when: _chosen_as(_by_accuracy_alone)
             (_train, _by_either)
-                You choose bfloat16 where it is faster or good enough: it has to be both.
+                You choose bfloat16 if it is faster or good enough: it has to be both.
                 when: _chosen_as(_by_either)
             (_train, _faster_if(lambda bfloat16, float32: _mean(bfloat16) < _mean(float32)))
             (_train, _by_best)

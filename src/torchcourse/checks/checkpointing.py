@@ -445,8 +445,8 @@ exercise(
                 look: an `except` without `raise`
                 when: _has(FULL, "returns")
             finally: → except BaseException:\n        path.unlink()\n        raise\n    finally:
-                On a full disk, the older file goes: after the error, there is none at `path`.
-                look: what you clean up: `temporary`, not `path`
+                On a full disk, the older file is lost: after the error, there is none at `path`.
+                look: what you clean up: it should be `temporary`, not `path`
                 when: _has(AFTER_FULL, "there is none")
             os.replace(temporary, path) → pass
                     && temporary.unlink(missing_ok=True) → os.replace(temporary, path) if temporary.exists() else None
@@ -984,7 +984,7 @@ exercise(
                 look: `load_state_dict` of each part of `run`; no new `Run`
                 when: _lost(*STEPPED)(yours) and not {*STEPPED} & {*yours["touched"]}
             (_everything, lambda run, state: _go_on(run, state) or run.step() and None)
-                Nothing in `run` is as it was saved: after `go_on` it is elsewhere, as if it had taken a step.
+                Nothing in `run` is as it was saved: after `go_on`, it is different, as if it had taken a step.
                 {yours[first]}
                 look: `go_on` only restores; the check calls `run.step()`
                 when: _lost(*STEPPED)
@@ -1374,7 +1374,7 @@ exercise(
 
 AGAIN = 75
 MOMENT = 20.0  # seconds for the ranks of one case; they need a fraction of one
-WRITES = 0.5  # seconds that rank 0 takes to save: long enough for a rank that does not wait to leave
+WRITES = 0.5  # seconds that rank 0 takes to save: long enough that a rank that does not wait leaves before
 
 
 class _Killed(BaseException):
@@ -1514,7 +1514,7 @@ def _last_minute_with_event(step, save, first, last):
         if any(everyone):
             break
     save(number)
-    dist.all_gather_object(everyone, flag["stop"])  # also waits for all
+    dist.all_gather_object(everyone, flag["stop"])  # also waits for all ranks
     signal.signal(signal.SIGUSR1, old[0])
     signal.signal(signal.SIGTERM, old[1])
     return AGAIN if any(everyone) else 0
@@ -1625,8 +1625,8 @@ exercise(
                 look: `save` takes the number of the step that comes next
                 when: yours["next"] > yours["latest"] + 1
             dist.barrier()\n            return → return
-                A rank returns while another one still saves ({yours[signal]}). It would end with 75, a failure to Slurm
-                and torchrun, which may then end the rank that saves.
+                A rank returns while another one is still saving ({yours[signal]}). It would end with 75. Slurm and
+                torchrun take that for a failure, and may then kill the rank that is saving.
                 look: `dist.barrier()` between `save` and `return`
                 when: any(one["early"] for one in yours["ranks"])
             AGAIN → 0

@@ -185,8 +185,8 @@ exercise(
 def _batches(new: Inputs) -> list[tuple]:
     channels, (height, width) = new.pick((2, 3, 4)), new.sizes(2, 8, 12)
     images = new.ints(1, 256, (600, channels, height, width), torch.uint8)  # no black: black is what comes in
-    # The few images are for the count of steps. With one pixel alone, offsets of all or nothing would be right, and
-    # with two, a fixed 2. Then one gray image, which is as high as wide.
+    # With 1 pixel only, an answer that shifts by all or nothing would pass, and with 2 pixels only, one with a fixed 2.
+    # The smaller batch is for counting steps. The gray one is a single image, as high as it is wide.
     gray = new.ints(1, 256, (1, 1, 9, 9), torch.uint8)
     return [(images[:150], 2), (images, 2), (images[:300], 1), (gray, 3)]
 

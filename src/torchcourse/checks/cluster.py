@@ -633,7 +633,7 @@ exercise(
 
 # ---------------------------------------- a job script
 
-EPHEMERAL = 32_768  # from here on, Linux gives ports to outgoing connections
+EPHEMERAL = 32_768  # from here on, Linux uses ports for outgoing connections
 
 
 def _job_script(program, name, nodes, gpus, cores, minutes):
@@ -781,7 +781,7 @@ def _job(ask: Any, program: str, name: str, nodes: int, gpus: int, cores: int, m
 def _requests(new: Inputs) -> list[tuple]:
     first = new.size(2, 5)
     pair = f"gpu[{first:02},{first + 3:02}]", [f"gpu{first:02}", f"gpu{first + 3:02}"]
-    # Of a site that is old, and of one that is new. The end shows every remainder above 12,767: 20000 + % 20000, say.
+    # Job numbers of an old site and of a new one. The old one's end exposes a port above 32767: 20000 + % 20000, say.
     job, early = 10**5 * new.size(10, 90) + new.size(35_000, 39_990), new.size(3, 900)
     seed = new.size(2, 99)
     return [
@@ -943,8 +943,8 @@ exercise(
                 when: yours["by"].get("srun") and (yours["The ranks"] != "each once" or _differ("The size that each
                     process was told", yours, expected))
             _srun_but(("--gres=gpu:{gpus}", "--gpus-per-task=1"))
-                With `--gpus-per-task=1`, each task sees one GPU, its own, and calls it number 0. For
-                {yours[LOCAL_RANKs without a GPU]} of your processes there is no GPU with the number LOCAL_RANK: they
+                With `--gpus-per-task=1`, each task sees only its own GPU, as number 0. For
+                {yours[LOCAL_RANKs without a GPU]} of your processes, there is no GPU with the number LOCAL_RANK: they
                 end with "invalid device ordinal".
                 look: with `--gpus-per-node={gpus}`, all tasks of a node see all its GPUs, and each takes number
                     LOCAL_RANK
@@ -952,8 +952,8 @@ exercise(
             _srun_but(("LOCAL_RANK=$SLURM_LOCALID", "LOCAL_RANK=0"))
             _srun_but(("LOCAL_RANK=$SLURM_LOCALID ", ""))
             _srun_but(("LOCAL_RANK=$SLURM_LOCALID", "LOCAL_RANK=$SLURM_PROCID"))
-                LOCAL_RANK is not the number of the process within its node, so several processes take one GPU, or one
-                that is not there.
+                LOCAL_RANK is not the number of the process within its node, so several processes take the same GPU, or
+                one that does not exist.
                 look: `LOCAL_RANK=$SLURM_LOCALID`
                 when: not yours["Each process has a GPU of its own"]
             $((20000 + SLURM_JOB_ID % 12000)) → 29500
@@ -963,9 +963,9 @@ exercise(
                 when: not yours["Two jobs have different ports"]
             $((20000 + SLURM_JOB_ID % 12000)) → $((90000 + SLURM_JOB_ID)) || p$SLURM_JOB_ID || $SLURM_JOB_ID
                     || $((20000 + SLURM_JOB_ID % 20000)) || $((10000 + SLURM_JOB_ID % 50000))
-                As job {site[2][0]}, the port is {yours[The port]}. Ports of your own are numbers from 1024 to 32767:
-                those above, up to 60999, Linux gives to outgoing connections, so one of them may be taken.
-                look: the remainder `%` keeps any number of a job within bounds: `$((20000 + SLURM_JOB_ID % 12000))`
+                As job {site[2][0]}, the port is {yours[The port]}. Choose a number from 1024 to 32767: Linux uses
+                higher ones, up to 60999, for outgoing connections, so one of them may be taken.
+                look: the remainder `%` keeps the port in range for any job: `$((20000 + SLURM_JOB_ID % 12000))`
                 when: yours["The port"] != "good"
             _job_but(("export OMP_NUM_THREADS={cores}\n", ""))
             export OMP_NUM_THREADS={cores} → OMP_NUM_THREADS={cores}

@@ -425,7 +425,7 @@ exercise(
                     a model moves in place
                 when: says(yours, "mat1 is on cpu", "target is on cpu", "got target")
             model.to(device) → pass
-                The model is still on the CPU where it meets what is on the device.
+                The model is still on the CPU when it meets data on the device.
                 look: `model.to(device)` before the loop
                 when: says(yours, "other tensors on cpu")
             = _train(model, batches, "cpu", epochs)

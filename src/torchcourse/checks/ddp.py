@@ -254,7 +254,7 @@ Gradients = dict[str, Tensor]  # by the parameter's name; NaN: this rank has non
 
 def _untidy(new: Inputs) -> list[tuple]:
     """A model and the gradients on three ranks: with two, a fixed 2 would be right. Two layers share a weight, one is
-    frozen, one goes unused, and one rank did not take the last one, a branch: if it skips that, the others wait."""
+    frozen, one goes unused, and one rank did not use the last one, a branch: if it skips that, the others wait."""
     a, b, c = new.sizes(3, 3, 9)
     layers = {
         "encode": nn.Linear(a, b, bias=False),
@@ -365,8 +365,8 @@ GRADIENT_MISTAKES = [
         r"""
         torch.zeros_like(parameter) if parameter.grad is None else parameter.grad → parameter.grad
         = [setattr(each, "grad", dist.all_reduce(torch.zeros(1)) / 2) for each in model.parameters()]
-            You compute with None. A gradient is None where a parameter is frozen or unused, perhaps on this rank only:
-            then take part with zeros. And `dist.all_reduce` returns None: it changes the tensor that you pass.
+            You compute with None. A gradient is None if its parameter is frozen (leave it out) or unused, perhaps on
+            this rank only (take part with zeros). And `dist.all_reduce` returns None: it changes its argument.
             look: `parameter.grad is None`; `parameter.grad = dist.all_reduce(…)`
             when: says(yours, "NoneType", "of type torch.Tensor")
         dist.all_reduce(gradient) → dist.all_reduce(parameter.data)

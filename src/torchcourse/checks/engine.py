@@ -321,14 +321,14 @@ def _attempted_there(answer: Any) -> None:
 # What a user's class may define to decide what its objects equal.
 COMPARING = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__sub__", "__rsub__", "__torch_function__")
 LIBRARIES = ("collections", "numpy", "torch", "torchvision", "torchcourse")
-DIMENSIONS = 64  # as many as NumPy's arrays may have; functions in C of both crash with very many
+DIMENSIONS = 64  # as many as NumPy's arrays may have; with very many, C functions of both libraries crash
 MADE_IN_PYTHON = 1 << 9  # the flag of a class that a `class` statement made (Py_TPFLAGS_HEAPTYPE)
 
 
 def comparable(value: Any) -> Any:
     """The value itself; raises Incorrect if a part of it cannot be compared.
 
-    That is what decides itself what it equals (`unittest.mock.ANY`, say), and a tensor of thousands of dimensions.
+    That is an object with its own idea of equality (`unittest.mock.ANY`, say), or a tensor of too many dimensions.
     """
     if isinstance(value, torch.Tensor) and value.dim() > DIMENSIONS:
         raise Incorrect("Your tensor has too many dimensions.", f"at most {DIMENSIONS}", str(value.dim()))
@@ -621,7 +621,7 @@ def hint(name: str) -> None:
     _hints_given[name] = number + 1
     if number < len(hints):
         last = number + 1 == len(hints)
-        more = f"That was the last one. {HELP}" if last else f'Again `hint("{name}")` for the next one.'
+        more = f"That was the last one. {HELP}" if last else f'Run `hint("{name}")` again for the next one.'
         show_result(Result(name, f"hint {number + 1} of {len(hints)}", hints[number], look=None, footer=more))
     else:
         _hints_given[name] = 0
@@ -719,7 +719,7 @@ def line_of(error: BaseException) -> str | None:
 def _error_result(name: str, error: BaseException) -> Result:
     said = str(error).splitlines()[0] if str(error) else ""
     message, look = f"Your code raised {type(error).__name__}: {said}".rstrip(": "), None
-    if re.search("no NVIDIA driver|not compiled with CUDA", said):  # it goes on with where to download a driver
+    if re.search("no NVIDIA driver|not compiled with CUDA", said):  # the rest says where to download a driver
         message = "Your code asks for an NVIDIA GPU, and PyTorch finds none here."
-        look = '`.cuda()` or "cuda" in your code: use the `device` that you get, or that of your tensors'
+        look = '`.cuda()` or "cuda" in your code: use the `device` that you are given, or that of your tensors'
     return Result(name, "error", message, yours=line_of(error), look=look)

@@ -940,7 +940,7 @@ exercise(
                 when: yours["accuracy"] < ENOUGH and yours["slow"] > STEPS / 2
             _Network() → nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
                 Your network is linear: the logits of the mean of two images are the mean of their logits. In so few
-                steps that goes as far as a small network with convolutions, but never any farther.
+                steps, that does as well as a small convolutional network, but it can never do better.
                 look: at least two layers, with a nonlinearity such as ReLU between them
                 when: yours["accuracy"] >= ENOUGH and yours["linear"]
             CycleLR(optimizer, 0.01 → CycleLR(optimizer, 1e6 || CycleLR(optimizer, 1e-7

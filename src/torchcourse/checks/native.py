@@ -38,7 +38,7 @@ def compiler() -> str | None:
 
 
 def lacks() -> str | None:
-    """What is missing here for building an operator and loading it, as a sentence; None if nothing is."""
+    """What this machine lacks to build an operator and load it, as a sentence; None if it lacks nothing."""
     if not compiler():
         return "It needs Linux with the C++ compiler g++: do it on another machine."
     return compiling.noexec(tempfile.gettempdir())

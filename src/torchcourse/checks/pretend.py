@@ -117,7 +117,7 @@ def scontrol():
 
 
 def scancel():
-    """With a signal, Slurm sends it to the steps of the job, not to its script."""
+    """Given a signal, Slurm sends it to the steps of the job, not to its script."""
     note(command="scancel", words=words)
     asked = " ".join(words).replace("=", " ").replace("SIG", "") + " "
     if ("--signal USR1 " in asked or "-s USR1 " in asked) and os.path.exists("ready"):
@@ -464,7 +464,7 @@ def torchrun_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def processes(calls: Sequence[dict]) -> list[dict[str, Any]]:
     """The processes that run the program: node, world (which of them meet), rank, size, host, port, cores, threads.
 
-    gpu: the one of its node that the process takes: number LOCAL_RANK among those that it sees. None: there is none.
+    gpu: the one of its node that the process takes: number LOCAL_RANK among those that it sees; None if there is none.
     """
     found = []
     for number, call in enumerate(calls):

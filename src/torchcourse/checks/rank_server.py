@@ -119,7 +119,7 @@ def _supervise(
 ) -> list[dict] | str | None:
     """Run the ranks of one request. Returns a report for each, or None if the line was cut meanwhile.
 
-    A string says why the ranks did not get as far as the answer: the machine is to blame, whatever became of them.
+    A string says why the ranks never got to the answer: then the machine is to blame.
     """
     for module in checks:  # once here, not in each rank
         with contextlib.suppress(ImportError):
@@ -150,7 +150,7 @@ def _supervise(
                 file = Path(scratch, f"{rank}.{name}")
                 watched.report[name] = file.read_text("utf-8", "replace") if file.exists() else ""
             if not watched.joined:
-                said = watched.report["errors"].strip().splitlines() or ["no word from it"]
+                said = watched.report["errors"].strip().splitlines() or ["it printed nothing"]
                 return f"rank {rank} did not join ({said[-1]})."
         return [watched.report for watched in ranks]
 
@@ -245,7 +245,7 @@ def _rank(
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(world_size),
-        "GLOO_SOCKET_IFNAME": loopback(),  # a site's choice is for its nodes; all ranks are here
+        "GLOO_SOCKET_IFNAME": loopback(),  # a site's setting is for its nodes; all ranks are here
     }
     faulthandler.register(signal.SIGUSR1, open(os.path.join(scratch, f"{rank}.stack"), "w"), all_threads=True)  # noqa: SIM115
     torch.set_num_threads(1)

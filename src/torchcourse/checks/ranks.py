@@ -182,8 +182,8 @@ def run(
         replies = _ask(request, timeout)
     if isinstance(replies, str):
         raise engine.NotHere(
-            f"The processes of this check could not meet on this machine: {replies} It is no fault of your answer. "
-            "`from torchcourse import doctor; doctor.show()` looks for the reason."
+            f"The processes of this check could not connect on this machine: {replies} Your answer is not at fault. "
+            "To find the reason, run `from torchcourse import doctor; doctor.show()`."
         )
     return Outcome([_unpacked(i, reply) for i, reply in enumerate(replies)], timeout)
 
@@ -381,7 +381,7 @@ class _Server:
         # starts in two thirds of the time. Only malloc gets large pages, and only glibc's; so objects come from there.
         tunables = [os.environ.get("GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1"]
         environment |= {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": ":".join(filter(None, tunables))}
-        # The notebook's folder last, and not first as in a notebook: a json.py there is not Python's own.
+        # The notebook's folder comes last, not first as in a notebook: a json.py in it must not hide Python's own.
         path = json.dumps(sorted(map(_here, sys.path), key=os.getcwd().__eq__))
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", start, str(theirs.fileno()), path],

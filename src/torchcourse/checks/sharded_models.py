@@ -724,7 +724,7 @@ _SHARDS = ("The gradient of the first shard", "The gradient of the second shard"
 
 
 def _times(factor: float, name: str = _SHARDS[1]) -> Callable:
-    """A `when`: the second shard's gradient, or another, is so many times the right one."""
+    """A `when`: the second shard's gradient, or the one of that name, is `factor` times the right one."""
     return lambda yours, expected, *_: all(
         pairs.close(mine, factor * right)
         for mine, right in zip(pairs.on_both(yours, name), pairs.on_both(expected, name), strict=True)

@@ -14,8 +14,8 @@ from torchcourse.checks.switches import usable
 from torchcourse.place import in_notebook
 from torchcourse.record import MIME
 
-# outcome -> (sign, color). The sign and the word say the same as the color. White words are readable on each of them,
-# in every theme of a notebook.
+# outcome -> (sign, color). The sign and the word say the same as the color. White text is readable on each of them, in
+# every notebook theme.
 LOOKS = {
     "correct": ("✓", "#008562"),
     "not attempted": ("○", "#6B6B6B"),
@@ -47,7 +47,7 @@ class Result:
 
     @property
     def looks(self) -> tuple[str, str]:
-        """Its sign and its color. "hint 1 of 3" looks as every hint does."""
+        """Its sign and its color. "hint 1 of 3" looks like any other hint."""
         return LOOKS["hint" if self.outcome.startswith("hint") else self.outcome]
 
     def lines(self) -> list[tuple[str, str]]:
@@ -75,7 +75,7 @@ class Result:
 
 
 def _badge(color: str, words: str) -> str:
-    """White words on a color."""
+    """White text on a color."""
     return f'<b style="background:{color};color:#ffffff;padding:1px 7px;border-radius:3px">{words}</b>'
 
 

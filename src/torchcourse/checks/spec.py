@@ -65,7 +65,7 @@ class Raised:
 
     @property
     def said(self) -> tuple[str, list[str]]:
-        """What the error says: the words, and the numbers in any order, since of two sizes either may come first."""
+        """What the error says: its words, and its numbers in any order, since either of two sizes may come first."""
         number = r"-?\d+(?:\.\d+)?"
         return re.sub(number, "#", self.message), sorted(re.findall(number, self.message))
 
@@ -133,7 +133,7 @@ class Spec:
                     raise self.told(mistake, yours[shown], right[shown], cases[shown])
             deciders = [[first]] if self.by_case else [wrong_cases]
             if self.free or (self.watches and isinstance(right[first], dict)):
-                deciders.append([first])  # each case may have its own mistake, and the names of entries say little
+                deciders.append([first])  # each case may show its own mistake, and the names of entries say little
             for deciding in deciders:
                 for mistake in self.mistakes:
                     if all(_holds(mistake.when, yours[i], right[i], *cases[i]) for i in deciding):

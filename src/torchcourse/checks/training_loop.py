@@ -100,7 +100,7 @@ def _answers_of_a_network(new: Inputs) -> list[tuple]:
 
 def _ranked(new: Inputs, n: int, classes: int) -> tuple[Tensor, Tensor]:
     """Logits and labels. Some labels have the largest logit, some the second largest, one the smallest, others any."""
-    logits = new.randn(n, classes) / 5 + 2 * (-1) ** torch.arange(n)[:, None]  # some above one half, no probability is
+    logits = new.randn(n, classes) / 5 + 2 * (-1) ** torch.arange(n)[:, None]  # some exceed 0.5, no probability does
     labels = new.ints(0, classes, (n,))
     right, second = new.size(2, n // 2 - 1), new.size(1, 2)
     others = [new.size(2, classes - 1) for _ in range(n - right - second - 1)]

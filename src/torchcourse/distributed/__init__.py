@@ -122,8 +122,8 @@ def loopback() -> str:
 def on_loopback() -> Iterator[None]:
     """Process groups made in this block use the loopback interface, whatever GLOO_SOCKET_IFNAME says.
 
-    It may name the network of a cluster's nodes, which the machine at hand does not have. For this block only: what the
-    process starts later, such as a job on several machines, must not inherit the change.
+    It may name the network of a cluster's nodes, which this machine does not have. The change is for this block only:
+    what the process starts later, such as a job on several machines, must not inherit it.
     """
     before = os.environ.pop("GLOO_SOCKET_IFNAME", None)
     if loopback():
@@ -172,7 +172,7 @@ def _from_slurm(env: Any) -> _World | None:
     if not (env.get("SLURM_STEP_ID") or env.get("SLURM_STEPID")) or not env.get("SLURM_PROCID"):
         return None
     # The tasks of this step. SLURM_NTASKS may be those of the whole job: in the shell that salloc opens, for example, a
-    # step of one task, where a process that takes it for its world waits half an hour for the others.
+    # step of one task, where a process that took it for the world size would wait half an hour for the others.
     size_name = "SLURM_STEP_NUM_TASKS" if env.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS"
     names = ("SLURM_LOCALID", size_name)
     missing = [name for name in names if not env.get(name)]
@@ -183,8 +183,8 @@ def _from_slurm(env: Any) -> _World | None:
     host = env.get("MASTER_ADDR") or (_first_host(hosts) if hosts else None)
     if host is None and size > 1:
         raise CourseError("Slurm names no hosts (SLURM_JOB_NODELIST): set MASTER_ADDR to the host of rank 0.")
-    # Two jobs on one node must not meet on one port, and all tasks of a job must find the same one. Linux hands out
-    # ports from 32768 on to outgoing connections.
+    # Two jobs on one node must not meet on one port, and all tasks of a job must find the same one. Linux uses
+    # ports from 32768 on for outgoing connections.
     job = f"{env.get('SLURM_JOB_ID')}.{env.get('SLURM_STEP_ID')}"
     port = _number(env, "MASTER_PORT") if env.get("MASTER_PORT") else 20_000 + zlib.crc32(job.encode()) % 12_000
     return _checked(
@@ -229,7 +229,7 @@ def _device(local_rank: int) -> torch.device:
 
 
 def _identity(device: torch.device) -> str:
-    """What no other GPU has, on any machine: an index says nothing, because each rank may see other GPUs. CPUs: ""."""
+    """The GPU's UUID, "" for a CPU. An index says nothing, because each rank may see other GPUs."""
     return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
 
 
@@ -243,7 +243,7 @@ def _backend(gpus: list[str]) -> tuple[str, str | None]:
     if len(set(gpus)) == len(gpus):
         return "nccl", None
     share = f"{len(gpus)} ranks share {len(set(gpus))} GPU{'s' if len(set(gpus)) > 1 else ''}"
-    return "gloo", f"{share}: they exchange through gloo, because nccl wants a GPU for every rank."
+    return "gloo", f"{share}: they communicate through gloo, because nccl needs a GPU for every rank."
 
 
 # ---------------------------------------- in a notebook

@@ -179,15 +179,15 @@ class _Run:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         defaults = {
             "OMP_NUM_THREADS": str(max(1, cores // self.size)),  # all ranks on all cores would be in each other's way
-            # All ranks are on this machine: without this, torchrun has them meet at the machine's name. It may not be
-            # known, and then they wait.
+            # All ranks are on this machine: without this, torchrun has them meet at the machine's name. If that cannot
+            # be resolved, they wait.
             "PET_LOCAL_ADDR": "127.0.0.1",
             # After a restart the ranks would read the addresses of the ones that died, and wait for them forever.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
-        # Gloo would look up the machine's name, too. A site's choice of an interface is for its nodes.
+        # Gloo would look up the machine's name, too. A site's choice of interface is for its nodes.
         fixed = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": loopback()}
-        # A notebook inside a job must not hand down who it is itself, and rank.py imports its neighbor.
+        # A notebook inside a job must not pass on its own identity, and rank.py imports the module beside it.
         outside = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
         outside |= {"NCCL_SOCKET_IFNAME", "PYTHONSAFEPATH"}
         inherited = {key: value for key, value in os.environ.items() if key not in outside}
@@ -317,7 +317,7 @@ class _Run:
             file = self.scratch / f"{self.attempt}-{rank}.crash"
             if not file.exists():  # rank.py makes it before anything else
                 self._show_log()
-                raise CourseError(f"Rank {rank} ended before your cell began. The last lines of torchrun are above.")
+                raise CourseError(f"Rank {rank} ended before your cell began. The end of torchrun's log is above.")
             if crash := file.read_text("utf-8", "replace"):
                 print(shorten(crash.partition("\nExtension modules:")[0]).rstrip())
             why = f"exit code {code}" if code >= 0 else f"signal {_signal(-code)}"

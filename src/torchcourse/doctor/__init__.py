@@ -25,8 +25,8 @@ SLOW_DISK = "The disk answers slowly or not at all: copy the data to a local dis
 RESTART = "Restart the kernel or the terminal. If it hangs again, "
 
 # In the order of the report. What PyTorch needs comes before it, and the modules with the rest are imported only after
-# it was: on a machine where that fails, the report says why. Workers before gloo: they are forks, and better made
-# before there are more threads.
+# it: on a machine where importing PyTorch fails, the report says why. Workers come before gloo: they are forked, which
+# is better done before there are more threads.
 EXAMINATIONS: dict[str, Examination] = {
     "Python": Examination(software.python),
     "packages": Examination(software.packages),
@@ -34,7 +34,7 @@ EXAMINATIONS: dict[str, Examination] = {
     "text encoding": Examination(software.text_encoding),
     "notebook kernel": Examination(software.kernel),
     "PyTorch": Examination(
-        software.pytorch, 120, "Its disk is slow, or hangs: try once more, or install it elsewhere."
+        software.pytorch, 120, "Its disk is slow or hangs: try again, or install PyTorch on another disk."
     ),
     "torchvision": Examination(software.torchvision),
     "device": Examination("machine.accelerator", 20, "The driver hangs: restart the machine, or ask for another one."),

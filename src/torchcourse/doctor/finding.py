@@ -39,7 +39,7 @@ class Finding:
 class Examination:
     """What is looked at: `look` answers within `limit` seconds, or `hangs` says what to do about it."""
 
-    look: Callable[[], Answer] | str  # a function, or where it is: "machine.threads" in this package
+    look: Callable[[], Answer] | str  # a function, or where it is in this package: "machine.threads"
     limit: float = 5.0
     hangs: str = "Try again. If it hangs again, restart the machine, or tell its administrator."
 
@@ -51,7 +51,7 @@ def ask(name: str, examination: Examination) -> Finding:
     def look() -> None:
         try:
             answers.append(_function(examination.look)())
-        except CourseError as error:  # it says itself what to do
+        except CourseError as error:  # its message says what to do
             answers.append((False, "could not be examined", str(error)))
         except Exception as error:  # a strange machine must not hide the other findings
             answers.append((None, f"could not be examined ({type(error).__name__}: {error})", ""))

@@ -130,8 +130,8 @@ def threads() -> Answer:
         return None, f"{found}, but a quota gives this process the time of {quota:g}", fix
     bound = [name for name in ("OMP_PLACES", "GOMP_CPU_AFFINITY", "OMP_PROC_BIND") if os.environ.get(name)]
     if bound and os.environ.get("OMP_PROC_BIND", "").lower() != "false":
-        fix = "Unset it: your own scripts, their workers, and their ranks would share that core. The course unsets it."
-        return None, f"{found}; {bound[-1]} ties a process and all that it starts to one core", fix
+        fix = "Unset it, or your own scripts, their workers, and their ranks share that core. The course overrides it."
+        return None, f"{found}; {bound[-1]} binds a process and all that it starts to one core", fix
     if count == 1 and usable > 1:
         reason = "OMP_NUM_THREADS is 1" if os.environ.get("OMP_NUM_THREADS") == "1" else "the others are idle"
         return None, f"{found}: {reason}", f"For more speed, `torch.set_num_threads({usable})`."

@@ -37,8 +37,8 @@ class Squares(Dataset):
 def workers() -> Answer:
     """Do two worker processes deliver the batches of a DataLoader?"""
     if (length := len(tempfile.gettempdir())) > LONGEST_TMPDIR:
-        found = f"they wait forever: the temporary folder has a name of {length} characters, too long for their sockets"
-        fix = "Set TMPDIR=/tmp, or any folder whose name is short. The course's notebooks do so themselves."
+        found = f"they wait forever: the temporary folder's path has {length} characters, too many for their sockets"
+        fix = "Set TMPDIR=/tmp, or to any folder with a short path. The course's notebooks do so themselves."
         return False, found, fix
     problem, right = "", False
     try:
@@ -113,8 +113,8 @@ def gloo() -> Answer:
     wish = os.environ.get("GLOO_SOCKET_IFNAME")
     interfaces = [name for _, name in socket.if_nameindex()]
     if wish and wish not in interfaces:
-        fix = f"The course does without it. Your own scripts need one of this machine's: {', '.join(interfaces)}."
-        return None, f"GLOO_SOCKET_IFNAME is {wish}, which is no interface of this machine", fix
+        fix = f"The course ignores it. Your own scripts need one that this machine has: {', '.join(interfaces)}."
+        return None, f"GLOO_SOCKET_IFNAME is {wish}, which is not an interface of this machine", fix
     try:
         with distributed.on_loopback():  # as `%%torchrun` does
             sums = _exchange()

@@ -43,7 +43,7 @@ def as_text(findings: list[Finding]) -> str:
 def as_html(findings: list[Finding]) -> str:
     """The same as a table."""
     left = "text-align:left;vertical-align:top;padding:2px 10px"
-    badge = "color:#ffffff;padding:1px 7px;border-radius:3px"  # as in the checks: it can be read in the dark, too
+    badge = "color:#ffffff;padding:1px 7px;border-radius:3px"  # as in the checks: readable in dark themes, too
     rows = []
     for finding in findings:
         sign, word, color = LOOKS[finding.ok]

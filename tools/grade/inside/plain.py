@@ -5,7 +5,7 @@ booleans, numbers, strings, bytes, dtypes, devices, tensors, arrays, and lists, 
 Nothing in it is executed, and no class of the sender's is needed. Objects of other kinds arrive as a `Foreign`, which
 holds one line.
 
-A message is a JSON document and a block of bytes behind it. Tensors put their numbers into the block, one behind the
+A message is a JSON document followed by a block of bytes. Tensors put their numbers into the block, one after the
 other. The reader takes them from there in the same order, each byte once: no message can become larger by being read.
 
 This file is used on both sides: the grader imports it, and the sandbox finds it beside `inside.py`.
@@ -126,7 +126,7 @@ def unpack(document: Any, block: bytes) -> Any:
 
 
 class Block(io.BytesIO):
-    """The numbers of a message, read once from the beginning to the end; and how many parts may still come."""
+    """The numbers of a message, read once from beginning to end; and how many parts may still come."""
 
     parts = PARTS
 
@@ -186,7 +186,7 @@ def _unpack(document: Any, block: Block, depth: int) -> Any:
 
 
 def _shape(words: list) -> list[int]:
-    """A shape, looked at before anything is made of it, the product of its numbers included."""
+    """A shape, checked before anything is made of it, including the product of its numbers."""
     if len(words) > RANK or not all(0 <= int(each) <= NUMBERS for each in words):
         raise Garbage("a tensor of an impossible shape")
     shape = [int(each) for each in words]

@@ -132,7 +132,7 @@ def play(job: dict) -> None:
 
 
 class Forgetful(dict):
-    """In place of IPython's own copies of all that is printed, for which an endless print would need endless memory."""
+    """In place of IPython's own copies of all that is printed: with them, an endless print would fill the memory."""
 
     def __missing__(self, key: int) -> list:
         return []
@@ -179,7 +179,7 @@ class Clock:
             over = self.over
             try:
                 reason = over() if over is not None else ""
-            except MemoryError:  # the cell has it all; more may be there in a moment
+            except MemoryError:  # the cell holds it all; some may be free in a moment
                 continue
             if reason:
                 self.late = self.late or reason
