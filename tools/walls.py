@@ -106,6 +106,7 @@ def open_program(program: bytes) -> Iterator[int]:
 # What programs need of /usr and of an environment. Not everything: sources may be there, too (/usr/src/app, ENV/src/…).
 PARTS = ("bin", "sbin", "lib*", "include", "share", "etc", "ssl", "pyvenv.cfg")
 PARTS += ("cuda*", "nvvm", "targets", "*-linux-gnu")  # compilers
+TOPS = [Path("/", name) for name in ("bin", "lib", "lib32", "lib64", "sbin")]  # links into /usr, as a rule
 EXCHANGE = Path("/usr/local/share/nbgrader")  # what others hand in, where nbgrader is in use
 Binds = dict[Path, Path | None]  # where in the sandbox -> what is there, None for an empty folder
 
@@ -115,7 +116,8 @@ def programs() -> list[Path]:
     python = (sys.base_prefix, sys.prefix, Path(sys.executable).resolve().parent.parent)
     places = {Path("/usr"), Path("/usr/local"), *map(Path, python)} - {Path("/")}
     packages = {path for each in sys.path if each.endswith("-packages") and (path := Path(each)).is_dir()}
-    return sorted({path for place in places for part in PARTS for path in place.glob(part)} | packages)
+    tops = {top for top in TOPS if top.exists() and not top.is_symlink()}
+    return sorted({path for place in places for part in PARTS for path in place.glob(part)} | packages | tops)
 
 
 def copies(package: Path) -> list[Path]:
@@ -125,11 +127,13 @@ def copies(package: Path) -> list[Path]:
     return sorted({package, *((each / package.name).resolve() for each in folders if (each / package.name).is_dir())})
 
 
-def checkouts(root: Path, packages: Iterable[Path]) -> list[Path]:
-    """The folders that hold the whole course, with its solutions: this one, and those around copies of the package."""
-    return sorted(
-        {root, *(each for package in packages if (each := package.parents[1]).joinpath("course.toml").exists())}
-    )
+def hide(binds: Binds, root: Path, packages: Iterable[Path], *more: Path) -> None:
+    """Put an empty folder wherever these binds would show solutions or what students hand in.
+
+    root, packages: of the course, and copies of its package, which may lie in checkouts of it
+    """
+    courses = [each for package in packages if (each := package.parents[1]).joinpath("course.toml").exists()]
+    binds |= {place: None for folder in (EXCHANGE, root, *courses, *more) for place in places(binds, folder)}
 
 
 def places(binds: Binds, folder: Path) -> list[Path]:
@@ -143,7 +147,7 @@ def mounts(binds: Binds, writable: Path | None = None) -> list[str]:
 
     A place inside another one comes after it: an empty folder hides what is there, except for what is bound in it.
     """
-    words = []
+    words = [word for top in TOPS if top.is_symlink() for word in ("--symlink", os.readlink(top), str(top))]
     for place, source in sorted(binds.items()):
         for folder in reversed(place.parents[:-1]):  # bubblewrap would make them for its own user alone
             words += ["--dir", str(folder)]

@@ -36,7 +36,7 @@ import psutil
 import torchcourse
 from tools import course, walls
 from tools.course import Chapter
-from tools.walls import EXCHANGE, MemoryGroup, open_program, seccomp
+from tools.walls import MemoryGroup, open_program, seccomp
 from torchcourse.data.catalog import SPECS
 
 INSIDE = Path(__file__).parent / "inside"
@@ -128,9 +128,8 @@ def shown(data: Path | None) -> walls.Binds:
     sets = [data.resolve() / folder for name in SPECS for folder in (name, SPECS[name].folder)] if data else []
     binds: walls.Binds = {path: path for path in (*system, *sets) if path.exists()}
     packages = [each for each in walls.copies(PACKAGE) if (each / "checks").is_dir()]
-    hidden = [EXCHANGE, *walls.checkouts(course.ROOT, packages)]
     checks = {place / "checks" for package in packages for place in walls.places(binds, package)}
-    binds |= dict.fromkeys(place for folder in hidden for place in walls.places(binds, folder))
+    walls.hide(binds, course.ROOT, packages)
     for folder in checks:  # they hold reference solutions, also compiled
         binds[folder] = None
         for path in (PACKAGE / "checks").glob("*.py"):
@@ -152,11 +151,6 @@ def _arguments(jail: Path, limits: Limits, data: Path | None, filter_: int) -> l
         Path("/grade/home"): jail / "home",
         **{Path("/grade") / path.name: path for path in INSIDE.glob("*.py")},
     }
-    for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
-        if Path(name).is_symlink():
-            words += ["--symlink", os.readlink(name), name]
-        elif Path(name).exists():
-            binds[Path(name)] = Path(name)
     words += walls.mounts(binds)
     environment = {
         "PATH": f"{sys.prefix}/bin:/usr/bin:/bin",

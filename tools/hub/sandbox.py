@@ -85,18 +85,9 @@ def arguments(
         words += ["--unshare-user", "--uid", "1000", "--gid", "1000", "--disable-userns"]
     else:
         words += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    binds: walls.Binds = {}
-    links = []
-    for name in ("bin", "lib", "lib32", "lib64", "sbin"):
-        top = Path("/", name)
-        if top.is_symlink():
-            links += ["--symlink", os.readlink(top), str(top)]
-        elif top.exists():
-            binds[top] = top
     there = [Path("/etc", name) for name in ETC] + [Path("/sys", name) for name in SYS]
-    binds |= {path: path for path in (*walls.programs(), *there, *readable) if path.exists()}
-    hidden = [walls.EXCHANGE, state.resolve(), *walls.checkouts(ROOT, walls.copies(package("torchcourse")))]
-    binds |= {place: None for folder in hidden for place in walls.places(binds, folder)}
+    binds: walls.Binds = {path: path for path in (*walls.programs(), *there, *readable) if path.exists()}
+    walls.hide(binds, ROOT, walls.copies(package("torchcourse")), state.resolve())
     binds |= {Path("/etc", name): own / "etc" / name for name in os.listdir(own / "etc")}
     binds |= {PLACE / name: own / name for name in ("hub", "board") if (own / name).exists()}
     binds |= {PLACE / "inside.py": Path(__file__).with_name("inside.py"), home: home}
@@ -107,7 +98,7 @@ def arguments(
         words += ["--dev-bind", "/dev/null", "/dev/zero"]
     for path, size in (("/dev/shm", memory.shared), ("/tmp", memory.temporary)):
         words += ["--perms", "1777", "--size", str(size), "--tmpfs", path]
-    words += [*links, *walls.mounts(binds, writable=home), "--"]
+    words += [*walls.mounts(binds, writable=home), "--"]
     if user is not None:
         words += ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all", "--"]
     return [*words, *limits(memory, PROCESSES), "env", f"--chdir={home}"]  # only the student may go there
