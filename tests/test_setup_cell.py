@@ -159,11 +159,12 @@ def test_without_pip_it_says_how_uv_installs(tmp_path):
     assert shown.strip().count("\n") == 0
 
 
-def test_too_old_torch_is_refused_in_one_sentence(monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.5.1+cu121")
+@pytest.mark.parametrize("version", ["1.13.1+cu117", "2.5.1+cu121", "2.10.9"])
+def test_too_old_torch_is_refused_in_one_sentence(monkeypatch, version):
+    monkeypatch.setattr(torch, "__version__", version)
     with pytest.raises(torchcourse.CourseError) as caught:
         torchcourse.setup("00_getting_started")
-    assert "PyTorch 2.5.1+cu121 is too old: this course needs 2.11 or newer" in str(caught.value)
+    assert f"PyTorch {version} is too old: this course needs 2.11 or newer" in str(caught.value)
     assert caught.value._render_traceback_() == [f"CourseError: {caught.value}"]
 
 
@@ -183,41 +184,30 @@ def test_the_oldest_torch_is_the_one_in_pyproject():
 # Where a GPU could be switched on
 
 
-@pytest.fixture
-def no_gpu(monkeypatch):
-    """A laptop without a GPU, from which the tests below make other places."""
-    monkeypatch.setattr(device, "best", lambda: torch.device("cpu"))
-    monkeypatch.setattr(place, "on_colab", lambda: False)
-    for name in list(os.environ):
-        if name.startswith("JUPYTERHUB_"):
+@pytest.mark.parametrize(
+    ("colab", "variables", "best", "clicks"),
+    [
+        (False, {}, "cpu", None),
+        (True, {}, "cpu", "Runtime > Change runtime type"),
+        (True, {}, "mps", None),
+        (False, {"JUPYTERHUB_USER": "ada"}, "cpu", None),  # a hub whose servers are all alike
+        (False, {"JUPYTERHUB_USER": "ada", "TORCHCOURSE_HUB_GPUS": "1"}, "cpu", "Hub Control Panel"),
+    ],
+)
+def test_where_a_gpu_takes_a_few_clicks_the_first_cell_says_which(monkeypatch, capsys, colab, variables, best, clicks):
+    """And goes on."""
+    for name in [*os.environ]:
+        if name.startswith("JUPYTERHUB_") or name == "TORCHCOURSE_HUB_GPUS":
             monkeypatch.delenv(name)
-
-
-def test_on_a_laptop_nobody_is_told_to_switch_a_gpu_on(no_gpu):
-    assert place.gpu_advice() is None
-
-
-def test_on_colab_the_first_cell_says_how_to_switch_a_gpu_on_and_goes_on(no_gpu, monkeypatch, capsys):
-    monkeypatch.setattr(place, "on_colab", lambda: True)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(place, "on_colab", lambda: colab)
+    monkeypatch.setattr(device, "best", lambda: torch.device(best))
     torchcourse.setup("00_getting_started")
-    first, second, third = capsys.readouterr().out.splitlines()
-    assert "PyTorch" in first and "goes on without" in second and "Runtime > Change runtime type" in third
-
-
-@pytest.mark.parametrize("servers", ["", "1"])
-def test_only_a_hub_with_servers_to_choose_from_is_said_to_have_them(no_gpu, monkeypatch, capsys, servers):
-    """And what is said there fits into the width of a cell, which would break a longer line in mid-word."""
-    monkeypatch.setenv("JUPYTERHUB_USER", "ada")
-    monkeypatch.setenv("TORCHCOURSE_HUB_GPUS", servers)
-    torchcourse.setup("00_getting_started")
-    _, *advice = capsys.readouterr().out.splitlines()
-    assert ("Hub Control Panel" in " ".join(advice)) == bool(servers) and max(map(len, advice), default=0) <= 88
-
-
-def test_who_has_a_gpu_is_told_nothing(no_gpu, monkeypatch):
-    monkeypatch.setattr(place, "on_colab", lambda: True)
-    monkeypatch.setattr(device, "best", lambda: torch.device("cuda"))
-    assert place.gpu_advice() is None
+    first, *advice = capsys.readouterr().out.splitlines()
+    assert "PyTorch" in first and len(advice) == (2 if clicks else 0)
+    assert not clicks or ("goes on without" in advice[0] and clicks in advice[1])
+    assert colab or all(len(line) <= 88 for line in advice)  # JupyterLab would break a longer one in mid-word
 
 
 def test_colab_is_known_by_its_package(monkeypatch, tmp_path):
