@@ -14,7 +14,6 @@ from conftest import need, skip_or_fail, why_not
 from filelock import FileLock
 from packaging.requirements import Requirement
 
-from tools import release
 from tools.course import ROOT
 
 LEAST = ("torch", "torchvision", "matplotlib", "ipykernel", "pip")  # what the set-up cell counts on, and the installer
@@ -88,11 +87,6 @@ def pretend_colab(python: Path) -> None:
     (site,) = python.parents[1].glob("lib/python*/site-packages")
     (site / "google" / "colab").mkdir(parents=True)
     (site / "google" / "colab" / "__init__.py").touch()
-
-
-def course_wheel(folder: Path) -> Path:
-    """The package as the set-up cell would fetch it, built from this tree."""
-    return release.build_wheel(folder)
 
 
 def small_machine(folder: Path) -> list[str]:

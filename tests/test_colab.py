@@ -21,7 +21,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from conftest import need
-from environments import colab, course_wheel, small_machine
+from environments import colab, small_machine
 from IPython.core.inputtransformer2 import TransformerManager
 
 import torchcourse
@@ -35,7 +35,7 @@ CLICKS = "Runtime > Change runtime type"
 @pytest.fixture(scope="session")
 def served(tmp_path_factory) -> Path:
     """The wheel that the set-up cell asks for, as the repository serves it."""
-    return course_wheel(tmp_path_factory.mktemp("served"))
+    return release.build_wheel(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="session")
