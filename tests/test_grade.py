@@ -19,15 +19,14 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from conftest import need
+from conftest import copy_of_course, need
 
 from tools import course
 from tools.grade import __main__ as command
 from tools.grade import judge, sandbox
-from tools.grade.collect import collect
+from tools.grade.collect import survey
 from tools.grade.inside import plain
 from tools.grade.restore import Cell, restore
-from tools.grade.review import review, solution
 from torchcourse.checks import engine, evaluate
 from torchcourse.checks.show import Result
 
@@ -230,14 +229,6 @@ def slope(f, x):
 }
 
 
-def injection():
-    """HTML wherever text can come from."""
-    display = f"from IPython.display import HTML, display\ndisplay(HTML({HTML!r}))\nprint({HTML!r})"
-    return lab(
-        display, first_tensor=f"def first_tensor(s, v):\n    raise ValueError({HTML!r})", slope=f"x = {HTML!r}\n"
-    )
-
-
 COMPILES = """
 import functools
 right = first_tensor
@@ -305,9 +296,9 @@ def graded(tmp_path_factory):
     write(folder / f"ordinary_{LAB}.ipynb", ordinary())
     out.mkdir()
     (out / "secret.json").write_text(json.dumps({"secret": "the same inputs in each run of this test"}))
-    submissions, refused = collect(folder, {LAB})
-    assert not refused and len(submissions) == len(class_) + 1
-    assert command.grade(submissions, out, 3, SMALL) == 0  # none has to be graded by hand
+    found = survey(folder, {LAB}, {})
+    assert not found.refused and len(found.submissions) == len(class_) + 1
+    assert command.grade(found.submissions, out, 3, SMALL) == 0  # none has to be graded by hand
     listening.setblocking(False)
     with pytest.raises(BlockingIOError):
         listening.accept()  # nobody came
@@ -645,12 +636,7 @@ def test_nothing_is_graded_where_the_solution_gets_no_points(graded, tmp_path):
 
 def test_a_course_below_the_temporary_folder(graded, tmp_path):
     """Its package and its data lie where the sandbox has a folder of its own; blanks and umlauts are in the path."""
-    place = tmp_path / "Übung 1" / "kurs kopie"
-    place.mkdir(parents=True)
-    for name in ("course.toml", "pyproject.toml", "src", "tools", "labs", "solutions"):
-        source = course.ROOT / name
-        ignore = shutil.ignore_patterns("__pycache__", "node_modules")
-        shutil.copytree(source, place / name, ignore=ignore) if source.is_dir() else shutil.copy(source, place)
+    place = copy_of_course(tmp_path / "Übung 1" / "kurs kopie")
     write(tmp_path / "in" / "ada" / "lab.ipynb", lab(**RIGHT))
     data = place / ".data"
     data.mkdir()
@@ -683,10 +669,7 @@ print(report.cells["cell"]["text"] if report.cells else report.ended)
 @pytest.mark.parametrize("place", ["app", "env/src/course", "env/lib/course"])
 def test_a_course_among_programs_is_hidden(graded, tmp_path, place):
     """Wherever it lies, below /usr or in the environment: there is the package, and no copy of it with solutions."""
-    ignore = shutil.ignore_patterns("__pycache__")
-    for name in ("src", "tools", "solutions"):
-        shutil.copytree(course.ROOT / name, tmp_path / place / name, ignore=ignore)
-    shutil.copy(course.ROOT / "course.toml", tmp_path / place)
+    copy_of_course(tmp_path / place)
     write(tmp_path / place / "build" / "grades" / "results" / "ada.json", {})
     installed = tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "torchcourse"
     shutil.copytree(tmp_path / place / "src" / "torchcourse", installed)
@@ -704,66 +687,6 @@ def test_a_course_among_programs_is_hidden(graded, tmp_path, place):
 # The parts
 
 
-def test_what_is_no_submission_is_listed_with_its_reason(tmp_path):
-    folder, outside = tmp_path / "in", tmp_path / "outside"
-    write(outside / "secret.ipynb", lab())
-    old = write(folder / "ada" / "a.ipynb", lab())
-    new = write(folder / "ada" / "b.ipynb", lab())
-    os.utime(old, (1, 1))
-    reasons = {
-        old: "b.ipynb counts, the newest",
-        write(folder / "lecture.ipynb", notebook("notebooks")): "a lecture, not a lab",
-        folder / "whole.ipynb": "links are not followed",
-        folder / "home": "links are not followed",
-        folder / "empty": "empty folder",
-        folder / "cut.ipynb": "no JSON",
-        folder / "deep.ipynb": "no JSON",
-        folder / "list.ipynb": "not a notebook of format 4",
-        folder / "huge.ipynb": "MB large",
-        folder / "essay.pdf": "not a notebook",
-        folder / "pipe.ipynb": "not a file",
-        write(folder / f"{LAB}.ipynb", lab()): "whose is it",
-    }
-    (folder / "whole.ipynb").symlink_to(outside / "secret.ipynb")
-    (folder / "home").symlink_to(outside)
-    (folder / "empty").mkdir()
-    (folder / "cut.ipynb").write_text(json.dumps(lab())[:3000])
-    (folder / "deep.ipynb").write_text("[" * 200_000)
-    (folder / "list.ipynb").write_text('{"cells": [3]}')
-    (folder / "essay.pdf").write_bytes(b"%PDF")
-    os.mkfifo(folder / "pipe.ipynb")
-    with open(folder / "huge.ipynb", "wb") as file:
-        file.truncate(30 * 2**20)
-    submissions, refused = collect(folder, {LAB})
-    assert [each.path for each in submissions] == [new]
-    assert refused.keys() == reasons.keys()
-    for path, words in reasons.items():
-        assert words in refused[path], path
-
-
-@pytest.mark.parametrize(
-    "source, note",
-    [
-        ("import sys\nright = sys._getframe(2).f_locals['right']", "looks into other code"),
-        ("from torchcourse.checks.engine import EXERCISES", "imports the inside"),
-        ("import torchcourse.checks.tensors", "imports the inside"),
-        ("open('../solutions/01_tensors.ipynb')", "names files of the grader"),
-        ("!cat /etc/passwd", "shell command"),
-        ("def check(*a): pass", "redefines check"),
-        ("from unittest.mock import ANY", "says itself"),
-    ],
-)
-def test_review_notes(source, note):
-    assert any(note in each for each in review([source], []))
-
-
-@pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.name)
-def test_review_is_silent_on_honest_answers(chapter):
-    usual = solution(chapter.name)
-    assert review(usual, usual) == []
-    assert review(["x = [1, 2]\nx.remove(1)\nprint(x)", "def f(x):\n    return x.sum().item()"], usual) == []
-
-
 def test_without_bubblewrap_it_refuses_and_says_what_to_install(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit) as stop:
@@ -773,7 +696,7 @@ def test_without_bubblewrap_it_refuses_and_says_what_to_install(monkeypatch, cap
 
 def test_folder_that_is_not_there(tmp_path):
     with pytest.raises(SystemExit, match="There is no folder"):
-        collect(tmp_path / "nowhere", {LAB})
+        survey(tmp_path / "nowhere", {LAB}, {})
     with pytest.raises(SystemExit, match="Say where"):
         command.main([""])
 

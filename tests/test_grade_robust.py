@@ -288,31 +288,6 @@ def test_a_refused_file_is_no_row_where_the_lab_is_there(tmp_path):
 # Names
 
 
-def students(folder: Path, roster: dict | None = None) -> dict[str, str]:
-    """Name -> the folder or file that it comes from."""
-    found = survey(folder, {LAB}, {} if roster is None else roster)
-    return {each.student: each.path.relative_to(folder).parts[0] for each in found.submissions}
-
-
-@pytest.mark.parametrize(
-    "first, second",
-    [
-        ("Emmy Noether_4711_assignsubmission_file_/lab.ipynb", "Emmy Noether_4712_assignsubmission_file_/lab.ipynb"),
-        ("Emmy Noether_4711_assignsubmission_file_lab.ipynb", "Emmy Noether_4712_assignsubmission_file_lab.ipynb"),
-        (f"noetheremmy_4711_10001_{LAB}-1.ipynb", f"noetheremmy_LATE_4712_10002_{LAB}.ipynb"),
-        ("noetheremmy_4711_10001_homework.ipynb", "noetheremmy_4712_10002_homework.ipynb"),
-    ],
-)
-def test_two_students_of_one_name(tmp_path, first, second):
-    """The name does not depend on who else is there: a second run finds the first student's results again."""
-    put(tmp_path / second, lab())
-    alone = students(tmp_path)
-    put(tmp_path / first, lab())
-    both = students(tmp_path)
-    assert len(both) == 2 and alone.items() <= both.items()
-    assert {name.rpartition("_")[2] for name in both} == {"4711", "4712"}
-
-
 def test_a_name_that_is_taken_is_not_taken_over(tmp_path, out, stubbed):
     """First one of two whose names look alike, then the other one alone, then both."""
     put(tmp_path / "one" / "Ada Lovelace" / "lab.ipynb", lab())
@@ -335,6 +310,12 @@ def test_a_name_that_is_taken_is_not_taken_over(tmp_path, out, stubbed):
 @pytest.mark.parametrize(
     "source, note",
     [
+        ("import sys\nright = sys._getframe(2).f_locals['right']", "looks into other code"),
+        ("from torchcourse.checks.engine import EXERCISES", "imports the inside"),
+        ("import torchcourse.checks.tensors", "imports the inside"),
+        ("open('../solutions/01_tensors.ipynb')", "names files of the grader"),
+        ("def check(*a): pass", "redefines check"),
+        ("from unittest.mock import ANY", "says itself"),
         ("import json\njson.dumps = lambda *a: 'right'", "replaces json.dumps"),
         ("import os as system\nsystem.write = print", "replaces system.write"),
         ("import torch\ntorch.Tensor.all = lambda *a: True", "replaces torch.Tensor.all"),
@@ -400,6 +381,8 @@ def test_signs(source, note):
         "class Net(torch.nn.Module):\n    def forward(self, x):\n        self.seen = getattr(self, 'x')",
         "print(type(x).__name__, x.__class__.__name__)",
         "%%writefile notes.txt\nnot (Python",
+        "x = [1, 2]\nx.remove(1)\nprint(x)",
+        "def f(x):\n    return x.sum().item()",
         "...",
         "",
     ],
@@ -426,10 +409,10 @@ def specified(chapter: course.Chapter) -> list[str]:
 
 @pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.name)
 def test_signs_are_silent_on_right_answers(chapter):
-    sources = specified(chapter)
+    sources, usual = specified(chapter), solution(chapter.name)
     # One right answer of 11 copies by `cp`: which program a student starts is for a person to see.
     expected = ["ends or starts processes: subprocess"] if chapter.name == "11_cluster" else []
-    assert sources and list(signs(sources, solution(chapter.name))) == expected
+    assert sources and list(signs([*usual, *sources], usual)) == expected
 
 
 def test_one_word_of_the_solution_excuses_no_other():
@@ -505,50 +488,39 @@ def test_running_again_leaves_no_litter_and_mends_what_was_missing(tmp_path, out
 @pytest.mark.parametrize(
     ("report", "status"),
     [
+        (MemoryError("\ud800 of the grader\n"), "grade by hand: MemoryError"),
         (sandbox.Report("the judgment broke off", failed=True), "grade by hand: the judgment broke off"),
         ({"outcome": "not checked", "message": "No compiler."}, "grade by hand: the check failed for slope"),
         ({"outcome": "incorrect", "message": "Odd.", "stumbled": "KeyError()"}, "grade by hand: the check failed for"),
     ],
 )
-def test_a_failure_of_the_grader_is_never_zero_points(report, status, tmp_path, out, stubbed, monkeypatch):
-    """Until a person has given points, which then count."""
+def test_a_failure_of_the_grader_is_never_zero_points(report, status, tmp_path, out, stubbed, monkeypatch, capsys):
+    """It costs only itself; and its points are open until a person has given some, which then count."""
 
     def run(each, *_):
         notebook, asked, found, notes = everything_right(each)
         if each.student != "emmy":
             return notebook, asked, found, notes
+        if isinstance(report, Exception):
+            raise report
         if isinstance(report, dict):
             found.verdicts["slope"] = report
         return notebook, asked, found if isinstance(report, dict) else report, notes
 
     monkeypatch.setattr(command, "_run", run)
-    for student in ("ada", "emmy"):
+    for student in ("ada", "emmy", "kurt"):
         put(tmp_path / "in" / student / "lab.ipynb", lab())
     asked = [str(tmp_path / "in"), "--out", str(out), "--synthetic"]
     assert command.main(asked) == 1
-    assert row(out, "ada")["points"] == "5.0" and row(out, "emmy")["points"] == ""
+    assert [each["points"] for each in rows(out)] == ["5.0", "", "5.0"]
     assert row(out, "emmy")["status"].startswith(status)
+    assert "Grade by hand, 1" in capsys.readouterr().out
     if isinstance(report, dict):
         with Gradebook(Book(out / "nbgrader").url) as book:
             book.find_grade("check-slope", LAB, LAB, "emmy").manual_score = 1.5
             book.db.commit()
         command.main(asked)
         assert row(out, "emmy")["points"] == "4.5"
-
-
-def test_one_that_fails_costs_only_itself(tmp_path, out, stubbed, monkeypatch, capsys):
-    def run(each, *_):
-        if each.student == "emmy":
-            raise MemoryError("\ud800 of the grader\n")
-        return everything_right(each)
-
-    monkeypatch.setattr(command, "_run", run)
-    for student in ("ada", "emmy", "kurt"):
-        put(tmp_path / "in" / student / "lab.ipynb", lab())
-    assert command.main([str(tmp_path / "in"), "--out", str(out), "--synthetic"]) == 1
-    assert [each["points"] for each in rows(out)] == ["5.0", "", "5.0"]
-    assert row(out, "emmy")["status"].startswith("grade by hand: MemoryError")
-    assert "the grader itself failed: 1." in capsys.readouterr().out
 
 
 def test_a_full_disk_is_a_sentence(tmp_path, out, stubbed):

@@ -9,7 +9,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,7 +22,7 @@ import nbformat
 import psutil
 import pytest
 import yaml
-from conftest import need, skip_or_fail, wait_until
+from conftest import copy_of_course, need, skip_or_fail, wait_until
 from traitlets.config import Config
 
 from tools import build
@@ -31,7 +30,6 @@ from tools.course import ROOT, chapters, select
 from tools.hub import __main__ as command
 from tools.hub import board, login, publish, sandbox, spawner
 from tools.hub.settings import Settings
-from tools.release import FILES
 
 PICTURES = ROOT / "build" / "screenshots"
 PASSWORD = "a word for the class"
@@ -58,10 +56,7 @@ def position(cell_id: str) -> int:
 
 def changed(folder: Path, mark: str) -> Path:
     """A copy of what a release is made of, in which the title of a chapter and two of its labs have changed."""
-    for name in FILES:
-        shutil.copy2(ROOT / name, folder / name)
-    for name in ("src", "notebooks", "solutions"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_of_course(folder)
     manifest = folder / "course.toml"
     manifest.write_text(manifest.read_text().replace('title = "Tensors"', f'title = "Tensors, {mark}"'))
     lecture, (chapter,) = folder / "notebooks" / f"{LAB}.ipynb", select([LAB], folder)
