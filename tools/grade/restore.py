@@ -203,4 +203,4 @@ def _plain(source: str) -> str:
 
 def _squeezed(source: str) -> str:
     """Code without whitespace, which editors change, without a release's address and the comment on a check."""
-    return "".join(unreleased(source).removeprefix(build.RERUN).split())
+    return "".join(unreleased(source).split()).removeprefix("".join(build.RERUN.split()))
