@@ -29,7 +29,6 @@ from traitlets.config import Config
 from tools import course
 from tools.course import ROOT
 from tools.grade.restore import exercise
-from tools.grade.results import writable
 from torchcourse.checks.engine import load_chapter
 from torchcourse.checks.show import LOOKS, Result
 
@@ -226,7 +225,7 @@ def outputs_of(notebook: NotebookNode, cells: dict[str, dict], verdicts: dict[st
             if not result.correct:
                 made[cell.id].append(nbformat.v4.new_output("error", ename=result.outcome, evalue=result.message))
             continue
-        text, error = writable(shown.get("text") or ""), writable(shown.get("error") or "").strip()
+        text, error = shown.get("text", ""), shown.get("error", "").strip()
         made[cell.id] = [nbformat.v4.new_output("stream", text=text)] if text else []
         made[cell.id] += [
             nbformat.v4.new_output("display_data", {"image/png": picture}) for picture in shown.get("pictures", [])

@@ -21,6 +21,7 @@ import re
 import stat
 import unicodedata
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -110,12 +111,6 @@ class Unreadable(Exception):
     """A file is not a submission: the message says why."""
 
 
-def collect(folder: Path, chapters: set[str]) -> tuple[list[Submission], dict[Path, str]]:
-    """All submissions in a folder, and each other file with the reason why it is not one. See `survey`."""
-    found = survey(folder, chapters, {})
-    return found.submissions, found.refused
-
-
 def survey(folder: Path, chapters: set[str], roster: dict[str, str]) -> Collected:
     """Everything in a folder of submissions.
 
@@ -153,7 +148,7 @@ def survey(folder: Path, chapters: set[str], roster: dict[str, str]) -> Collecte
     wanted = [each for each in found.values() if each.lab in chapters]
     return Collected(
         sorted(wanted, key=lambda each: (each.lab, each.student)),
-        _missing(folder, refused, _labs_of(found), chapters, roster),
+        _missing(folder, refused, found, chapters, roster),
         refused | others,
     )
 
@@ -199,28 +194,23 @@ def _no_student(top: str, places: list[tuple[str, str]]) -> str:
     return "holds the same lab in several folders" if several and all(below for _, below in places) else ""
 
 
-def _labs_of(found: dict[tuple[str, str], Submission]) -> dict[str, set[str]]:
-    labs: dict[str, set[str]] = {}
-    for student, lab in found:
-        labs.setdefault(student, set()).add(lab)
-    return labs
-
-
 def _missing(
-    folder: Path, refused: dict[Path, str], labs: dict[str, set[str]], chapters: set[str], roster: dict[str, str]
+    folder: Path, refused: dict[Path, str], found: Iterable[tuple[str, str]], chapters: set[str], roster: dict[str, str]
 ) -> list[Missing]:
-    """Who has nothing but refused files for a lab; if no path says for which one, who has nothing else at all."""
-    missing = []
+    """Who has nothing but refused files for a lab; if no path says for which one, who has nothing else at all.
+
+    found: student and lab of each submission
+    """
+    missing, seen = [], {each for student, lab in found for each in ((student, lab), (student, ""))}
     told = [(path, _lab_of(path.relative_to(folder))) for path in sorted(refused)]
     for path, lab in sorted(told, key=lambda each: (not each[1], each[0].suffix.lower() != ".ipynb")):
         owner = _owner(path.relative_to(folder), None, _is_folder(path))
         if owner is None or (lab and lab not in chapters):
             continue
         student = _unique_name(owner, roster)
-        if lab in labs.setdefault(student, set()) or (labs[student] and not lab):
-            continue
-        labs[student].add(lab)
-        missing.append(Missing(student, lab, path, refused[path], owner))
+        if (student, lab) not in seen:
+            seen |= {(student, lab), (student, "")}
+            missing.append(Missing(student, lab, path, refused[path], owner))
     return missing
 
 

@@ -1,7 +1,7 @@
 """From what came out of a sandbox to results: a verdict on each answer, and the tables of a class.
 
-What a sandbox says comes from processes that ran a student's code. So every text is cut to a length and taken as text.
-Each file appears whole or not at all, so that no end of this program leaves a half one.
+What a sandbox says comes from processes that ran a student's code: the judge has cut every text to a length, and here
+it is taken as text. Each file appears whole or not at all, so that no end of this program leaves a half one.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ FORMULA = re.compile(r"(^|[;|\t\r\n])(\s*[=+\-@⁺⁼₊₌⩵⩶﬩﹢﹣﹦﹫
 def verdict(name: str, report: Report) -> tuple[Result, list[str]]:
     """The verdict on one answer, in the form in which a check shows it; and notes for a person."""
     said = report.verdicts.get(name, {"outcome": "not handed in"})
-    texts = {key: writable(said[key])[:LONGEST] for key in ("message", "expected", "yours", "look") if said.get(key)}
+    texts = {key: said[key] for key in ("message", "expected", "yours", "look") if said.get(key)}
     notes = []
     if said.get("stumbled"):
         notes.append(f"the check of {name} stumbled: {str(said['stumbled'])[:200]}")
@@ -71,11 +71,6 @@ def status(report: Report) -> str:
         return ""
     cells = "1 cell was" if len(late) == 1 else f"{len(late)} cells were"
     return f"time limit: {cells} interrupted ({', '.join(dict.fromkeys(late))})"
-
-
-def writable(text: object) -> str:
-    """The text, with a question mark for what no file can hold: half of a surrogate pair."""
-    return str(text).encode("utf-8", "replace").decode()
 
 
 def printable(text: object) -> str:
