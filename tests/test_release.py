@@ -16,7 +16,8 @@ import nbformat
 import pytest
 from conftest import copy_of_course
 
-from tools import build, course
+import torchcourse
+from tools import build, course, guide
 from tools.grade.collect import Cell
 from tools.grade.restore import restore
 from tools.release import address, build_wheel, release, unreleased
@@ -63,7 +64,7 @@ def test_release_holds_what_is_listed_and_nothing_of_the_authors(tree):
 def test_a_lone_notebook_installs_the_wheel_of_its_release(tree):
     """The set-up cells name the wheel by its hash; nothing else in the notebooks is changed."""
     (wheel,) = tree.glob("*.whl")
-    package = address(wheel, f"{course.students()}/raw/{build.tag()}")
+    package = address(wheel, f"{course.students()}/raw/v{torchcourse.__version__}")
     assert package.endswith(f"#sha256={hashlib.sha256(wheel.read_bytes()).hexdigest()}")
     for folder in ("notebooks", "labs"):
         for path in (tree / folder).iterdir():
@@ -269,7 +270,7 @@ def test_the_links_lead_through_the_whole_course(tree):
         links = links_of(here)
         if here.parent.name == "labs":
             *_, last, colab = links
-            assert colab == build.on_colab(f"{there.parent.name}/{there.name}")
+            assert colab == guide.on_colab(f"{there.parent.name}/{there.name}")
         else:
             last = f"../labs/{here.name}"
             assert last in links

@@ -31,7 +31,6 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
-import torchcourse
 from tools import course, guide
 from tools.course import KINDS, ROOT, Chapter
 from tools.run import NotebookError, origin, read
@@ -81,7 +80,7 @@ def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
 
 def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
     """Title, promise, and the small table of time, needs and goals, all from course.toml."""
-    colab = on_colab(f"{chapter.published[kind]}/{chapter.name}.ipynb", root) if kind != "solution" else ""
+    colab = guide.on_colab(f"{chapter.published[kind]}/{chapter.name}.ipynb", root) if kind != "solution" else ""
     goals = "<br>".join(f"• {goal}" for goal in chapter.goals)
     if kind == "lecture":
         lines = [f"# {chapter.number} · {chapter.title}", "", chapter.promise, ""]
@@ -120,12 +119,6 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
     return nbformat.v4.new_markdown_cell("\n".join(lines + table))
 
 
-def on_colab(path: str, root: Path = ROOT) -> str:
-    """Where Colab opens a notebook of the release; empty if the students' tree is not on GitHub, where Colab looks."""
-    host, _, repository = course.students(root).partition("https://github.com/")
-    return f"https://colab.research.google.com/github/{repository}/blob/{tag()}/{path}" if not host else ""
-
-
 def next_cell(chapter: Chapter, root: Path = ROOT) -> NotebookNode:
     """The end of a lab: where the course goes on."""
     every = course.chapters(root)
@@ -136,7 +129,7 @@ def next_cell(chapter: Chapter, root: Path = ROOT) -> NotebookNode:
     path = f"{folder}/{later[0].name}.ipynb"
     line = f"**Next:** [{kind} {later[0].number} · {later[0].title}](../{path})"
     # A relative link leads nowhere in a copy on Colab's drive.
-    if colab := on_colab(path, root):
+    if colab := guide.on_colab(path, root):
         line += f" ([in Colab]({colab}))"
     return nbformat.v4.new_markdown_cell(line)
 
@@ -149,11 +142,6 @@ def setup_cell(chapter: Chapter, root: Path = ROOT) -> NotebookNode:
     # Folded in JupyterLab and on Colab: it is long, and not what you came for.
     cell.metadata = NotebookNode(tags=["setup"], jupyter={"source_hidden": True}, cellView="form")
     return cell
-
-
-def tag() -> str:
-    """The git tag of the release that this version of the package belongs to."""
-    return f"v{torchcourse.__version__}"
 
 
 def cell_ids(cells: list[NotebookNode]) -> Iterator[str]:

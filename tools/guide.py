@@ -60,18 +60,24 @@ def citation(root: Path) -> str:
     return re.sub(r"^repository-code: .*", f"repository-code: {course.address(root)}", text, flags=re.MULTILINE)
 
 
+def on_colab(path: str, root: Path = ROOT) -> str:
+    """Where Colab opens a notebook of the release; empty if the students' tree is not on GitHub, where Colab looks."""
+    host, _, repository = course.students(root).partition("https://github.com/")
+    version = torchcourse.__version__
+    return f"https://colab.research.google.com/github/{repository}/blob/v{version}/{path}" if not host else ""
+
+
 def badges(chapters: list[Chapter], root: Path) -> Iterator[str]:
     """The state of the tests, and the places where the course opens without an installation."""
     here = course.address(root)
     name, lab = here.removeprefix("https://github.com/"), f"labs/{chapters[0].name}.ipynb"
     lecture = f"notebooks/{chapters[0].name}.ipynb"
-    students = course.students(root).removeprefix("https://github.com/")
     shown = [
         ("Tests on CPU", f"{here}/actions/workflows/cpu.yml/badge.svg", f"{here}/actions/workflows/cpu.yml"),
         (
             "Open the first lab in Colab",
             "https://colab.research.google.com/assets/colab-badge.svg",
-            f"https://colab.research.google.com/github/{students}/blob/v{torchcourse.__version__}/{lab}",
+            on_colab(lab, root),
         ),
         (
             "Open the course in Binder",

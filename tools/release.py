@@ -72,7 +72,7 @@ def readme(root: Path = ROOT) -> str:
     return (Path(__file__).with_name("students.md").read_text(encoding="utf-8")).format(
         title=manifest(root)["title"],
         first=first,
-        colab=build.on_colab(first, root) or students(root),
+        colab=guide.on_colab(first, root) or students(root),
         map="\n".join(guide.course_map(every)),
     )
 
