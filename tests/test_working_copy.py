@@ -25,43 +25,30 @@ OLD, NEW, OPENED, MINE = (
 
 
 @pytest.mark.parametrize(
-    ("there", "offered", "after", "waits"),
+    ("before", "there", "offered", "after", "waits"),
     [
-        (OLD, OLD, OLD, False),
-        (OLD, NEW, NEW, False),
-        (OPENED, NEW, NEW, False),  # there is no work in it
-        (MINE, OLD, MINE, False),
-        (MINE, NEW, MINE, True),
-        (NEW, NEW, NEW, False),
-        (b"damaged", NEW, b"damaged", True),
-        (None, NEW, NEW, False),
+        (OLD, OLD, OLD, OLD, False),
+        (OLD, OLD, NEW, NEW, False),
+        (OLD, OPENED, NEW, NEW, False),  # there is no work in it
+        (OLD, MINE, OLD, MINE, False),
+        (OLD, MINE, NEW, MINE, True),
+        (OLD, NEW, NEW, NEW, False),
+        (OLD, b"damaged", NEW, b"damaged", True),
+        (OLD, None, NEW, NEW, False),  # renamed
+        (None, MINE, NEW, MINE, True),  # its owner had it before there was an edition
     ],
 )
-def test_a_new_edition_and_work(tmp_path, there, offered, after, waits):
-    """What becomes of a lab that was handed out as OLD."""
-    work = tmp_path / "work"
-    assert refresh(work, {LAB: OLD}) == []
-    (work / LAB).unlink()
+def test_a_new_edition_and_work(tmp_path, before, there, offered, after, waits):
+    """What becomes of a lab that was handed out as `before`."""
+    path = tmp_path / LAB
+    assert refresh(tmp_path, {LAB: before} if before else {}) == []
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
     if there:
-        (work / LAB).write_bytes(there)
+        path.write_bytes(there)
     for _ in range(2):  # the second time says the same
-        assert refresh(work, {LAB: offered}) == ([LAB] if waits else [])
-        assert (work / LAB).read_bytes() == after
-
-
-def test_who_renames_gets_the_new_edition_beside(tmp_path):
-    refresh(tmp_path, {LAB: b"old"})
-    (tmp_path / LAB).write_bytes(b"mine")
-    (tmp_path / LAB).rename(tmp_path / "labs" / "mine.ipynb")
-    assert refresh(tmp_path, {LAB: b"new"}) == []
-    assert (tmp_path / LAB).read_bytes() == b"new" and (tmp_path / "labs" / "mine.ipynb").read_bytes() == b"mine"
-
-
-def test_a_file_that_was_there_before_is_its_owners(tmp_path):
-    (tmp_path / "labs").mkdir()
-    (tmp_path / LAB).write_bytes(b"mine")
-    assert refresh(tmp_path, {LAB: b"new"}) == [LAB]
-    assert (tmp_path / LAB).read_bytes() == b"mine"
+        assert refresh(tmp_path, {LAB: offered}) == ([LAB] if waits else [])
+        assert path.read_bytes() == after
 
 
 # ---------------------------------------------------------------------------------------------------------------------
