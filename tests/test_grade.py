@@ -696,7 +696,7 @@ def test_without_bubblewrap_it_refuses_and_says_what_to_install(monkeypatch, cap
 
 def test_folder_that_is_not_there(tmp_path):
     with pytest.raises(SystemExit, match="There is no folder"):
-        survey(tmp_path / "nowhere", {LAB}, {})
+        command.main([str(tmp_path / "nowhere")])
     with pytest.raises(SystemExit, match="Say where"):
         command.main([""])
 

@@ -119,10 +119,6 @@ def survey(folder: Path, chapters: set[str], roster: dict[str, str]) -> Collecte
     Raises SystemExit if the folder cannot be read.
     """
     try:
-        if not folder.is_dir():
-            raise SystemExit(
-                f"There is no folder {folder}. Say where the submissions are: make grade SUBMISSIONS=folder"
-            )
         if (folder / "submitted").is_dir():
             folder = folder / "submitted"
         tops = sorted(path for path in folder.iterdir() if not _is_clutter(path))
