@@ -256,7 +256,7 @@ def test_without_network_the_first_cell_says_what_is_missing(tmp_path, python, t
     need("bubblewrap")  # without a sandbox there is a network
     lab = nbformat.read(tree / "labs" / f"{course.chapters()[0].name}.ipynb", as_version=4)
     code = next(cell for cell in lab.cells if build.is_setup(cell)).source
-    command = [*python, "-m", "IPython", "--no-banner", "--colors=NoColor", "-c", code]
+    command = [*python, "-m", "IPython", "--no-banner", "--no-term-title", "--colors=NoColor", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     shown = (done.stdout + done.stderr).strip()
     assert (

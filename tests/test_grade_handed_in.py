@@ -84,6 +84,13 @@ def merges(first: str, second: str, middle: str = "") -> Callable:
     return change
 
 
+def all_in_one(book: dict) -> None:
+    """Select all, Shift+M."""
+    first, *others = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    first["source"] = "\n\n".join("".join(cell["source"]) for cell in (first, *others))
+    book["cells"] = [cell for cell in book["cells"] if cell not in others]
+
+
 def turns(name: str, kind: str) -> Callable:
     def change(book: dict) -> None:
         cell = book["cells"][at(book, name)]
@@ -222,6 +229,12 @@ WAYS: dict[str, Callable] = {
     "reverse, without ids": together(
         moves("lab-00-getting-started-3", "setup"), moves("answer-slope", "lab-00-getting-started-3"), stripped
     ),
+    "all code in one cell": all_in_one,
+    "all code in one cell, without ids": together(all_in_one, stripped),
+    "a helper in the set-up cell": together(
+        merges("setup", "check-slope", "def ready(x):\n    return x.detach()\n"),
+        writes("answer-slope", RIGHT["slope"].replace("x.detach()", "ready(x)")),
+    ),
     # Code as text
     "answer as Markdown": turns("answer-slope", "markdown"),
     "answer as Raw": turns("answer-slope", "raw"),
@@ -249,6 +262,9 @@ NOTED = {  # what a person is told, since points depend on it or it looks odd; e
     "check as Markdown": "check-slope was changed",
     "check with another name": "check-slope was changed",
     "checks shadowed": "redefines check",
+    "all code in one cell": "check-slope was deleted",
+    "all code in one cell, without ids": "check-slope was deleted",
+    "a helper in the set-up cell": "check-slope was deleted",
 }
 
 

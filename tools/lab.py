@@ -35,7 +35,8 @@ def refresh(work: Path, files: dict[str, bytes]) -> list[str]:
             continue
         build.write_if_changed(path, content)
         written[name] = new
-    record.write_text(json.dumps(written, indent=1))
+    (part := record.with_suffix(".part")).write_text(json.dumps(written, indent=1))
+    part.replace(record)
     return waiting
 
 
@@ -50,6 +51,7 @@ def main() -> None:
     """Refresh the copy, then become JupyterLab. What follows the command's name goes to `jupyter lab`."""
     work = ROOT / "work"
     files = {name: build.as_bytes(notebook) for name, notebook in release.notebooks().items()}
+    files |= {name: (ROOT / name).read_bytes() for name in ("LICENSE", "LICENSE-TEXT")}
     for name in refresh(work, files | {"README.md": release.readme().encode()}):
         print(
             f"There is a new edition of {name}. You have changed yours, so it stays. To get the new one beside it, "
