@@ -153,6 +153,8 @@ OUTPUT = {"output_type": "stream", "name": "stdout", "text": "✓ correct"}
 ABOVE = "2-a-slope-by-autograd-1"  # the text above the answer
 STUB = next("".join(cell["source"]) for cell in HANDED_OUT["cells"] if cell["id"] == "answer-slope")
 
+READY = "\n\ndef ready(x):\n    return x.detach()\n"
+
 BELOW = ("# notes", "print(slope(lambda t: t**2, torch.tensor(3.0)))", 'check("slope", slope)', "import os", "x = 3")
 BELOW += ("for i in [1]: i", "1 / 0", "slope", "...")
 
@@ -196,7 +198,7 @@ WAYS: dict[str, Callable] = {
     "a hint more": adds('hint("slope")'),
     "text of one's own": lambda book: book["cells"].insert(9, text("def slope(f, x):\n    my first try")),
     "a helper, used by the answer": together(
-        adds("def ready(x):\n    return x.detach()", "2-a-slope-by-autograd-1"),
+        adds(READY, "2-a-slope-by-autograd-1"),
         writes("answer-slope", RIGHT["slope"].replace("x.detach()", "ready(x)")),
     ),
     # Cells fewer
@@ -232,7 +234,7 @@ WAYS: dict[str, Callable] = {
     "all code in one cell": all_in_one,
     "all code in one cell, without ids": together(all_in_one, stripped),
     "a helper in the set-up cell": together(
-        merges("setup", "check-slope", "def ready(x):\n    return x.detach()\n"),
+        lambda book: writes("setup", "".join(book["cells"][at(book, "setup")]["source"]) + READY)(book),
         writes("answer-slope", RIGHT["slope"].replace("x.detach()", "ready(x)")),
     ),
     # Code as text
@@ -264,7 +266,7 @@ NOTED = {  # what a person is told, since points depend on it or it looks odd; e
     "checks shadowed": "redefines check",
     "all code in one cell": "check-slope was deleted",
     "all code in one cell, without ids": "check-slope was deleted",
-    "a helper in the set-up cell": "check-slope was deleted",
+    "a helper in the set-up cell": "setup was changed",
 }
 
 
