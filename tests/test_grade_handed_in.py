@@ -437,6 +437,21 @@ def test_whose_a_notebook_is(path, tmp_path):
         assert ["whose is it" in reason for reason in found.refused.values()] == [True]
 
 
+@pytest.mark.parametrize("change", [lambda book: None, stripped], ids=["as they are", "without ids"])
+def test_two_labs_in_one_notebook_are_two_submissions(change, tmp_path):
+    """And a cell that was copied from another lab is none."""
+    both, copied = (json.loads((course.ROOT / "labs" / "01_tensors.ipynb").read_text()) for _ in range(2))
+    both["cells"] += HANDED_OUT["cells"]
+    copied["cells"] += [cell for cell in HANDED_OUT["cells"] if cell["id"].endswith("-slope")]
+    for name, book in (("both", both), ("copied", copied)):
+        book = copy.deepcopy(book)
+        change(book)
+        lay(tmp_path, {f"{name}/lab.ipynb": (book, 5)})
+    found = survey(tmp_path, {LAB, "01_tensors"}, {}).submissions
+    expected = [("both", LAB), ("both", "01_tensors"), ("copied", "01_tensors")]
+    assert [(each.student, each.lab) for each in found] == expected
+
+
 def test_attempts_are_those_of_one_student(tmp_path):
     """The name says which is the newest, whenever it was unpacked. A receipt is no student."""
     book = json.loads((course.ROOT / "labs" / "06_ddp.ipynb").read_text())

@@ -130,7 +130,7 @@ def survey(folder: Path, chapters: set[str], roster: dict[str, str]) -> Collecte
     for top in tops:
         for path in _notebooks(top, refused):
             try:
-                read_in.append(read(path, folder))
+                read_in += read(path, folder)
             except Unreadable as reason:
                 refused[path] = str(reason)
 
@@ -259,8 +259,8 @@ def _notebooks(top: Path, refused: dict[Path, str]) -> list[Path]:
     return files
 
 
-def read(path: Path, folder: Path) -> Submission:
-    """The submission in a file below `folder`. Raises Unreadable."""
+def read(path: Path, folder: Path) -> list[Submission]:
+    """The submissions in a file below `folder`: one, unless somebody put two labs into one. Raises Unreadable."""
     try:
         size, changed = path.stat().st_size, path.stat().st_mtime
         if size > LARGEST:
@@ -280,14 +280,16 @@ def read(path: Path, folder: Path) -> Submission:
         raise Unreadable("not a notebook: its content is no JSON; was the upload cut off?") from None
     except (KeyError, TypeError, AttributeError):
         raise Unreadable("JSON, but not a notebook of format 4") from None
-    chapter = _chapter(cells)
-    cells = recognized(chapter.name, cells)
-    _refuse_excess(cells)
-    owner = _owner(path.relative_to(folder), chapter, False)
-    if owner is None:
-        raise Unreadable("whose is it? Call it STUDENT_LAB.ipynb, or put it into a folder named after the student")
-    changed = _time(path.relative_to(folder)) or changed
-    return Submission("", chapter, path, changed, cells, owner, answered(chapter.name, cells))
+    changed, submissions = _time(path.relative_to(folder)) or changed, []
+    for chapter in _chapters(cells):
+        theirs = recognized(chapter.name, cells)
+        _refuse_excess(theirs)
+        owner = _owner(path.relative_to(folder), chapter, False)
+        if owner is None:
+            raise Unreadable("whose is it? Call it STUDENT_LAB.ipynb, or put it into a folder named after the student")
+        answers = answered(chapter.name, theirs)
+        submissions.append(Submission("", chapter, path, changed, theirs, owner, answers))
+    return submissions
 
 
 def _cell(cell: dict) -> Cell:
@@ -316,15 +318,21 @@ def _refuse_excess(cells: list[Cell]) -> None:
         raise Unreadable(f"{sum(sizes):,} characters of code, and a lab has at most {CODE:,}")
 
 
-def _chapter(cells: list[Cell]) -> Chapter:
-    """The chapter whose answers and checks are there, by name; else, one of which the code checks two exercises."""
+def _chapters(cells: list[Cell]) -> list[Chapter]:
+    """The chapter whose answers and checks are there, by name; else, one of which the code checks two exercises.
+
+    With it, any other of which more than half is there: a cell or two may have been copied, a whole lab was handed in.
+    """
     names = {cell.name for cell in cells}
     asked = {f"check-{each}" for cell in cells if cell.code for each in ASKED.findall(cell.source)}
     for found, least in ((names, 1), (asked, 2)):
-        shared = [(len(found & {*lab.checks, *lab.checks.values()}), chapter) for chapter, lab in _labs()]
-        most, best = max(shared, key=lambda each: each[0])
+        shares = []  # of each chapter: how many are there, of how many
+        for chapter, lab in _labs():
+            ours = {*lab.checks.values()} | ({*lab.checks} if found is names else set())
+            shares.append((len(found & ours), len(ours), chapter))
+        most, _, best = max(shares, key=lambda each: each[0])
         if most >= least:
-            return best
+            return [best, *(each for there, of, each in shares if each is not best and 2 * there > of)]
     raise Unreadable("a notebook, but not one of the course's labs: it has no answer and no check of one")
 
 
