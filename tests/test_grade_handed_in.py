@@ -231,6 +231,9 @@ WAYS: dict[str, Callable] = {
     "reverse, without ids": together(
         moves("lab-00-getting-started-3", "setup"), moves("answer-slope", "lab-00-getting-started-3"), stripped
     ),
+    "only answers, without ids": together(
+        deletes(*(cell["id"] for cell in HANDED_OUT["cells"] if cell["id"][:6] != "answer")), stripped
+    ),
     "all code in one cell": all_in_one,
     "all code in one cell, without ids": together(all_in_one, stripped),
     "a helper in the set-up cell": together(
@@ -259,6 +262,7 @@ NOTED = {  # what a person is told, since points depend on it or it looks odd; e
     "all checks deleted": "check-slope was deleted",
     "text and given code deleted": "setup was deleted",
     "only answers are left": "check-slope was deleted",
+    "only answers, without ids": "check-slope was deleted",
     "answer and check in one cell": "check-slope was deleted",
     "answer in the cell of the check": "check-slope was changed",
     "check as Markdown": "check-slope was changed",
@@ -340,7 +344,7 @@ def test_each_lab_is_recognized_by_its_content(chapter, tmp_path):
         book = json.loads((course.ROOT / kind / f"{chapter.name}.ipynb").read_text())
         expected = ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code"]
         stripped(book)
-        submission = read(handed_in(tmp_path / "ada", book | {"metadata": {}}), tmp_path)
+        (submission,) = read(handed_in(tmp_path / "ada", book | {"metadata": {}}), tmp_path)
         notebook, _, notes = restore(chapter.name, submission.cells)
         assert [cell.source for cell in notebook.cells if cell.cell_type == "code"] == expected
         assert (submission.lab, submission.answers, notes) == (chapter.name, answers, [])

@@ -319,20 +319,23 @@ def _refuse_excess(cells: list[Cell]) -> None:
 
 
 def _chapters(cells: list[Cell]) -> list[Chapter]:
-    """The chapter whose answers and checks are there, by name; else, one of which the code checks two exercises.
+    """The chapter whose answers and checks are there, by name; else, one of which the code checks two exercises, or
+    defines three answers.
 
     With it, any other of which more than half is there: a cell or two may have been copied, a whole lab was handed in.
     """
     names = {cell.name for cell in cells}
     asked = {f"check-{each}" for cell in cells if cell.code for each in ASKED.findall(cell.source)}
-    for found, least in ((names, 1), (asked, 2)):
-        shares = []  # of each chapter: how many are there, of how many
-        for chapter, lab in _labs():
-            ours = {*lab.checks.values()} | ({*lab.checks} if found is names else set())
-            shares.append((len(found & ours), len(ours), chapter))
+    given = {answer for _, lab in _labs() for cell in cells if cell.code for answer in lab.defines(cell.source)}
+    for found, least, of in (
+        (names, 1, lambda lab: {*lab.checks, *lab.checks.values()}),
+        (asked, 2, lambda lab: {*lab.checks.values()}),
+        (given, 3, lambda lab: {*lab.checks}),
+    ):
+        shares = [(len(found & of(lab)), len(of(lab)), chapter) for chapter, lab in _labs()]
         most, _, best = max(shares, key=lambda each: each[0])
         if most >= least:
-            return [best, *(each for there, of, each in shares if each is not best and 2 * there > of)]
+            return [best, *(each for there, all_, each in shares if each is not best and 2 * there > all_)]
     raise Unreadable("a notebook, but not one of the course's labs: it has no answer and no check of one")
 
 
