@@ -84,7 +84,7 @@ def test_a_released_lab_is_graded_without_a_note(tree):
     assert restore(path.stem, cells)[1:] == ([], [])
     (setup,) = (cell for cell in cells if cell.name == "setup")
     setup.source += "\nprint('mine')"
-    assert restore(path.stem, cells)[1:] == ([], ["setup was changed"])
+    assert restore(path.stem, cells)[1:] == (["\nprint('mine')"], ["setup was changed"])
 
 
 def test_the_wheel_has_the_package_and_is_the_same_each_time(tree, tmp_path, monkeypatch):
