@@ -584,7 +584,7 @@ class Visitor:
 
 
 def test_wrong_passwords_keep_no_one_out(hub: Hub):
-    """Whoever hands in wrong ones, for whatever names: a class behind the same address logs in, in both ways."""
+    """Wrong passwords, for any names, keep nobody behind the same address from logging in, in either way."""
     classroom = Visitor(hub, "127.0.0.21")
     for i in range(40):
         assert (

@@ -137,7 +137,7 @@ def test_publishing_as_documented_puts_the_wheel_where_notebooks_look(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What somebody has typed into labs/ and notebooks/
+# What was typed into labs/ and notebooks/
 
 
 @pytest.fixture

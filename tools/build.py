@@ -461,7 +461,7 @@ def build_lab(chapter: Chapter, root: Path = ROOT) -> str:
 
 
 def handed_out(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
-    """The lecture or lab for students, whatever somebody has typed into notebooks/ and labs/ since it was built.
+    """The lecture or lab for students, without anything typed into notebooks/ and labs/ since it was built.
 
     A lab is rebuilt from its source, which executes nothing. A lecture needs its outputs, so it must be as
     `make build` left it: Jupyter leaves its traces in the metadata of whatever it saves. Raises SystemExit.
@@ -478,8 +478,8 @@ def handed_out(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
     if built is None or inputs(built) != inputs(fresh):
         raise SystemExit(
             f"{path} is not what `make build` made of {path.with_suffix('.md')}: the source has changed since, or "
-            "somebody has worked in the notebook, and students should get neither. Keep a copy elsewhere if you need "
-            f"that work, then run `git checkout {path}` or, if the source has changed, `make build "
+            "the notebook has been edited or run. Students should get neither. If you need that work, keep a copy "
+            f"elsewhere. Then run `git checkout {path}` or, if the source has changed, `make build "
             f"CHAPTERS={chapter.number}`. To work in the notebooks yourself, open a copy with `make lab`."
         )
     return built

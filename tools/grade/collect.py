@@ -260,7 +260,7 @@ def _notebooks(top: Path, refused: dict[Path, str]) -> list[Path]:
 
 
 def read(path: Path, folder: Path) -> list[Submission]:
-    """The submissions in a file below `folder`: one, unless somebody put two labs into one. Raises Unreadable."""
+    """The submissions in a file below `folder`: one, or two if it holds two labs. Raises Unreadable."""
     try:
         size, changed = path.stat().st_size, path.stat().st_mtime
         if size > LARGEST:

@@ -155,7 +155,7 @@ def restore(chapter: str, cells: list[Cell]) -> tuple[NotebookNode, list[str], l
             place = cell.name
         elif cell.code and cell.source.strip():
             behind.setdefault(place, []).append(cell.source)
-    if "setup" in seen:  # what somebody wrote below our lines in that cell is theirs
+    if "setup" in seen:  # what follows our lines in that cell is the student's
         below = unreleased(seen["setup"].source).partition(ours.cells["setup"].source.rstrip())[2]
         behind["setup"] = [source for source in (below, *behind.get("setup", [])) if source.strip()]
     elsewhere = {answer for cell in cells for answer in ours.defines(cell.source) if answer != cell.name}
