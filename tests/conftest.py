@@ -23,7 +23,7 @@ import pytest
 if TYPE_CHECKING:
     import psutil
 
-    from torchcourse.checks.show import Result
+    from labcheck.show import Result
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch is imported: two workers that take both cores each wait for one another.
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _patience(item: pytest.Item) -> float:
     """The time limit of the exercise that a test is about, in seconds: it says how long its rows take, roughly."""
-    from torchcourse.checks import engine
+    from labcheck import exercise as engine
 
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     exercise = engine.EXERCISES.get(parameters.get("name")) if item.path.name in BY_EXERCISE else None
@@ -150,7 +150,7 @@ def prepared_once():
     """In the tests of a file, draw the cases of an exercise once for each seed, and run its wrong solutions once, too,
     however many answers are judged. Returns what is kept, by (id of the Spec, seed).
     """
-    from torchcourse.checks.spec import Spec
+    from torchcourse_labs._spec import Spec
 
     kept: dict[tuple[int, int], Prepared] = {}
     prepare = Spec.prepare
@@ -217,7 +217,7 @@ def why_not(part: str) -> str:
     """Why a part of the system that the course can do without is of no use here, in a sentence; empty if it is."""
     from tools import slides_browser
     from tools.grade import sandbox
-    from torchcourse import compiling
+    from torchcourse.lectures import compiling
     from torchcourse.cluster import practice
 
     if part == "bubblewrap":

@@ -26,9 +26,10 @@ from tornado.websocket import websocket_connect
 
 from tools.course import ROOT
 from tools.hub import sandbox
-from torchcourse import board, cli, standing
-from torchcourse.checks import check
-from torchcourse.standing import CORRECT, NOT_STARTED, TRYING, Report
+from labcheck import board, reports
+from torchcourse.commands import cli
+from labcheck import check
+from labcheck.reports import CORRECT, NOT_STARTED, TRYING, Report
 
 LAB = "01_tensors"
 WRONG = {  # the answers of simulated students, and what the sentence about each says
@@ -118,7 +119,7 @@ def test_every_misconception_has_a_sentence():
 
 WRITER = """
 import sys
-from torchcourse.standing import Report, keep
+from labcheck.reports import Report, keep
 for i in range(200):
     keep(Report(f"{sys.argv[1]}{i}", "correct"))
 """
@@ -430,7 +431,7 @@ def row(instructor: SimpleNamespace, exercise: str = "scale_pixels") -> dict:
 # One process imports PyTorch, then becomes each student in turn: a child with the variables of a student's kernel.
 STUDENTS = """
 import json, os, sys
-from torchcourse import board
+from labcheck import board
 from torchcourse.checks import check, engine
 engine.find("scale_pixels")
 status = 0
@@ -657,7 +658,7 @@ def run_in_kernel(server: str, token: str, cells: list[str]) -> list[str]:
 KERNEL = [
     "import sys; sys.path.insert(0, {src!r})\nimport torchcourse\ntorchcourse.setup('00_getting_started')",
     """
-from torchcourse import board
+from labcheck import board
 import json, os, urllib.error, urllib.request
 def status(path, method="GET", body=None):
     request = urllib.request.Request(os.environ["TORCHCOURSE_BOARD"].replace("report", path), body, method=method)
@@ -669,7 +670,7 @@ def status(path, method="GET", body=None):
 print(board.flush(60), [status("counts"), status(""), status("report", "POST", b"garbage")])
 """,
     """
-from torchcourse.checks import check
+from labcheck import check
 import torch
 check("slope", lambda f, x: torch.tensor(0.0))
 print(board.flush(60))

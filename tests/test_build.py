@@ -55,7 +55,7 @@ def double(x):
 ```
 
 ```{code-cell}
-from torchcourse.checks import check
+from labcheck import check
 
 check("demo_double", double)
 ```

@@ -30,7 +30,7 @@ import torch
 
 from tools import course
 from torchcourse.checks import engine, evaluate
-from torchcourse.checks.show import Result
+from labcheck.show import Result
 
 pytestmark = pytest.mark.usefixtures("prepared_once")
 
@@ -252,7 +252,7 @@ def test_a_loop_is_found_at_the_first_check_of_a_process():
     """There the libraries' own imports run as well, and must not hide the steps of the answer."""
     code = """
 import math, torch
-from torchcourse.checks import evaluate
+from labcheck import evaluate
 loop = lambda a, b: torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])
 print(evaluate("pairwise_distances", loop).text)
 """

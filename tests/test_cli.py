@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from torchcourse import cli, data
+from torchcourse import data
+from torchcourse.commands import cli
 from torchcourse.data import download
 
 
@@ -109,7 +110,7 @@ def test_a_wrong_call_shows_the_usage(wrong, capsys):
 
 @pytest.mark.parametrize(("flags", "json"), [([], False), (["--json"], True)])
 def test_doctor_is_called_and_its_verdict_is_the_exit_status(monkeypatch, flags, json):
-    doctor = pytest.importorskip("torchcourse.doctor")
+    doctor = pytest.importorskip("torchcourse.commands.doctor")
     asked = []
     monkeypatch.setattr(doctor, "main", lambda json: asked.append(json) or 1)
     assert cli.main(["doctor", *flags]) == 1
@@ -118,7 +119,7 @@ def test_doctor_is_called_and_its_verdict_is_the_exit_status(monkeypatch, flags,
 
 def test_the_command_can_be_run_as_a_module():
     done = subprocess.run(
-        [sys.executable, "-m", "torchcourse.cli", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "torchcourse.commands.cli", "--help"], capture_output=True, text=True, check=True
     )
     assert "data" in done.stdout and "doctor" in done.stdout
 

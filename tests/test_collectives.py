@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from torchcourse.checks import ranks
-from torchcourse.checks.collectives import Ledger, details, sentence
+from labcheck.collectives import Ledger, details, sentence
 
 LEFT = {"what": "left", "number": 3}
 WAITS = {"what": "all-reduce", "shapes": [[3, 4]], "dtypes": ["float32"], "number": 3, "line": 7, "source": "send(x)"}

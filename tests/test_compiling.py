@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from torchcourse import compiling, models
-from torchcourse.compiling import counting, first_break
+from torchcourse import models
+from torchcourse.lectures import compiling
+from torchcourse.lectures.compiling import counting, first_break
 
 
 def straight(x):

@@ -21,9 +21,10 @@ from environments import small_machine
 from safetensors.torch import save_file
 
 from tools import course
-from torchcourse import cli, data, doctor, importing
-from torchcourse.doctor import Examination, Finding, machine, processes, report, software, storage
-from torchcourse.doctor.finding import ask, shown, without_machine, without_user
+from torchcourse import data, importing
+from torchcourse.commands import cli, doctor
+from torchcourse.commands.doctor import Examination, Finding, machine, processes, report, software, storage
+from torchcourse.commands.doctor.finding import ask, shown, without_machine, without_user
 
 
 @pytest.fixture
@@ -86,8 +87,8 @@ def test_the_machine_of_these_tests_is_in_order(examined, name):
 
 PATIENT_DOCTOR = """
 from dataclasses import replace
-from torchcourse import doctor
-from torchcourse.doctor import processes
+from torchcourse.commands import doctor
+from torchcourse.commands.doctor import processes
 processes.WORKERS_LIMIT = processes.RANKS_LIMIT = 60
 for name, examination in doctor.EXAMINATIONS.items():
     doctor.EXAMINATIONS[name] = replace(examination, limit=180)

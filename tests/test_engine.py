@@ -14,8 +14,8 @@ import torch
 
 from torchcourse.checks import check, engine, evaluate, hint, progress, show
 from torchcourse.checks.engine import Incorrect, NotHere, call, is_stub, mistake, same
-from torchcourse.doctor.finding import Finding
-from torchcourse.doctor.report import as_html
+from torchcourse.commands.doctor.finding import Finding
+from torchcourse.commands.doctor.report import as_html
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 
 import torchcourse
 from tools import build, course
-from torchcourse import device, floats, models
+from torchcourse import device, models
+from torchcourse.lectures import floats
 
 
 def run_cell(chapter: str, name: str, **names: object) -> dict[str, object]:

@@ -28,7 +28,7 @@ from tools.grade.collect import survey
 from tools.grade.inside import plain
 from tools.grade.restore import Cell, restore
 from torchcourse.checks import engine, evaluate
-from torchcourse.checks.show import Result
+from labcheck.show import Result
 
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own use of its database
 
@@ -190,7 +190,7 @@ print("much " * 3_000_000)
 
 CHEAT = """
 import torchcourse.checks, torchcourse.checks.engine as engine
-from torchcourse.checks.show import Result
+from labcheck.show import Result
 engine.evaluate = lambda name, answer, seed=None: Result(name, "correct", "Well done.")
 engine.same = engine.mistake = lambda *a, **k: None
 torchcourse.checks.check = lambda *a: print("correct")

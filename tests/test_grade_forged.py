@@ -184,7 +184,7 @@ SERVER = """
 import os, socket, sys
 sys.path.insert(0, sys.argv[1])
 import plain, play
-from torchcourse import checks
+import labcheck
 listening = socket.socket(fileno=int(sys.argv[2]))
 while True:
     channel, _ = listening.accept()

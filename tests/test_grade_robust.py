@@ -36,7 +36,7 @@ from tools.grade.restore import restore
 from tools.grade.review import UNFINISHED as NOT_REVIEWED
 from tools.grade.review import UNPARSED, review, signs, solution
 from torchcourse.checks import engine
-from torchcourse.checks.show import Result
+from labcheck.show import Result
 
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own use of its database
 

@@ -32,8 +32,8 @@ from tools import course
 from tools.grade import judge, sandbox
 from tools.grade.inside import plain
 from torchcourse.checks import engine, evaluate
-from torchcourse.checks.show import Foreign
-from torchcourse.checks.spec import Spec, key
+from labcheck.show import Foreign
+from torchcourse_labs._spec import Spec, key
 
 sys.path.insert(0, str(course.ROOT / "tools" / "grade" / "inside"))
 import play

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import torch
 
-from torchcourse import graphs
+from torchcourse.lectures import graphs
 
 
 def test_nodes_are_found_once_and_constants_are_not_part_of_the_graph():

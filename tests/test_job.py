@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import need, submitted
 
-from torchcourse import cli
+from torchcourse.commands import cli
 from torchcourse.cluster import job, practice
 from torchcourse.errors import CourseError
 

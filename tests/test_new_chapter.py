@@ -51,7 +51,7 @@ SOLUTION = '''## 1 · Smooth a curve
 Loss curves are noisy. Average each value with its neighbors.
 
 ```{code-cell}
-from torchcourse.checks import check
+from labcheck import check
 
 
 def moving_average(x, width):
@@ -74,7 +74,7 @@ CHECKS = '''"""Chapter 99."""
 import torch.nn.functional as F
 
 from torchcourse.checks.engine import chapter
-from torchcourse.checks.spec import Mistake, Spec
+from torchcourse_labs._spec import Mistake, Spec
 
 exercise = chapter("99_demo")
 

@@ -33,7 +33,7 @@ GROUPS = """
 import os
 from torchcourse import distributed
 from torchcourse.checks import ranks
-from torchcourse.doctor import processes
+from torchcourse.commands.doctor import processes
 with distributed.setup("gloo", alone=True) as me:
     print(me.world_size, "GLOO_SOCKET_IFNAME" in os.environ)
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from torchcourse import models, roofline
+from torchcourse import models
+from torchcourse.lectures import roofline
 
 
 def test_a_measured_machine_has_ceilings_that_meet():

@@ -18,9 +18,9 @@ from test_switches import many_at_once, takes_long
 from tools import course
 from torchcourse.checks import engine, evaluate, probes
 from torchcourse.checks.engine import Incorrect, Inputs
-from torchcourse.checks.mistakes import TableError
-from torchcourse.checks.show import Result
-from torchcourse.checks.spec import Habit, Mistake, Spec, Words, altered, changed, says
+from torchcourse_labs._mistakes import TableError
+from labcheck.show import Result
+from torchcourse_labs._spec import Habit, Mistake, Spec, Words, altered, changed, says
 
 EXAMPLE = re.search(r"```python\n(.*?)```", (course.ROOT / "docs" / "authoring.md").read_text(), re.S)[1]
 SPECS = {name: exercise.spec for name, exercise in engine.load_chapters().items() if exercise.spec}

@@ -12,9 +12,12 @@ import pytest
 
 import torchcourse
 from tools.course import ROOT
-from torchcourse import cli, compiling, place, standing
+from labcheck import reports
+from torchcourse import place
+from torchcourse.commands import cli
+from torchcourse.lectures import compiling
 from torchcourse.checks import engine, native
-from torchcourse.doctor.finding import Examination, ask
+from torchcourse.commands.doctor.finding import Examination, ask
 from torchcourse.errors import CourseError
 
 
@@ -36,7 +39,7 @@ try:
     torchcourse.setup("00_getting_started")
 except torchcourse.CourseError as error:
     print(error)
-from torchcourse import cli
+from torchcourse.commands import cli
 sys.exit(cli.main(["doctor"]))
 """
 NUMPY_OF_ANOTHER_PYTHON = 'raise ImportError("IMPORTANT: ADVICE\\n\\nImporting the numpy C-extensions failed.")'

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from torchcourse import simgpu
 from torchcourse.checks import check, engine, evaluate, switches
-from torchcourse.checks.spec import Spec
+from torchcourse_labs._spec import Spec
 
 EXERCISES = engine.load_chapters()
 # A quick one of each kind: values, random numbers, training, devices, generators, layers, half precision, layouts,

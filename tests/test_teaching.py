@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tools import course, guide
-from torchcourse import cli
+from torchcourse.commands import cli
 from torchcourse.checks import engine
 from torchcourse.errors import CourseError
 

@@ -4,7 +4,8 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from torchcourse import simgpu, timeline
+from torchcourse import simgpu
+from torchcourse.lectures import timeline
 from torchcourse.trace import Cost, Trace, trace
 
 pytestmark = pytest.mark.gpu

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from torchcourse import tracefile
-from torchcourse.tracefile import Span
+from torchcourse.lectures import tracefile
+from torchcourse.lectures.tracefile import Span
 
 
 def event(name, start, duration, thread=1, category="cpu_op"):

@@ -43,7 +43,7 @@ def test_what_binder_and_codespaces_install_is_what_the_project_has(tmp_path):
     assert kit[-2] == "-e" and Requirement(f"torchcourse{kit[-1].removeprefix('.')}").extras <= set(EXTRAS)
     assert data[:3] == ["torchcourse", "data", "fetch"]
     known = subprocess.run(
-        [sys.executable, "-m", "torchcourse.cli", *data[1:3], "--help"], capture_output=True, text=True
+        [sys.executable, "-m", "torchcourse.commands.cli", *data[1:3], "--help"], capture_output=True, text=True
     )
     assert all(name in known.stdout for name in data[3:])
 

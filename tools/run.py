@@ -311,7 +311,7 @@ def pace() -> Pace:
 def about(device: str) -> list[str]:
     """What the report says about this machine: how fast it is, and what cells leave out here, a sentence each."""
     # Not at the top: they import PyTorch, which the login node of a cluster does without.
-    from torchcourse import compiling
+    from torchcourse.lectures import compiling
     from torchcourse.cluster import practice
 
     sentences = []

@@ -43,13 +43,12 @@ def setup(chapter: str) -> None:
     import torch
 
     from torchcourse import device, distributed, plots
-    from torchcourse.checks import engine
 
     # On Python 3.13.0, each notebook that compiles would show this warning, and the runner would count it as a fault.
     warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0", RuntimeWarning)
     plots.use_style()
     distributed.register()  # %%torchrun
-    engine.current_chapter = chapter
+    place.chapter = chapter
     print(f"torchcourse {__version__} · PyTorch {torch.__version__} · {device.describe()} · {os.cpu_count()} CPU cores")
     if advice := place.gpu_advice():
         print(advice)

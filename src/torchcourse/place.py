@@ -15,6 +15,9 @@ from torchcourse.errors import CourseError
 # multiprocessing adds 32; with a longer path, the workers of a DataLoader wait forever.
 LONGEST_TMPDIR = 70
 
+LABS = "torchcourse_labs"  # the package with the exercises: a name only, as `labcheck` imports it
+chapter: str | None = None  # of this notebook, for example "01_tensors"; `setup` sets it
+
 
 def in_notebook() -> bool:
     """Whether a Jupyter kernel runs this code and shows rich output: JupyterLab, Colab, papermill.

@@ -30,7 +30,7 @@ from tools import course
 from tools.course import ROOT
 from tools.grade.restore import exercise
 from torchcourse.checks.engine import load_chapter
-from torchcourse.checks.show import LOOKS, Result
+from labcheck.show import LOOKS, Result
 
 warnings.filterwarnings("ignore", category=sqlalchemy.exc.SAWarning)  # nbgrader's own affair
 HERE = Path(__file__).parent

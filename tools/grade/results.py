@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 from tools.grade.collect import Missing, Submission
 from tools.grade.sandbox import LATE, Report
 from torchcourse.checks.engine import load_chapters
-from torchcourse.checks.show import Result
+from labcheck.show import Result
 
 if TYPE_CHECKING:
     from tools.grade.book import Book

@@ -1,6 +1,6 @@
 """The board of the class: how many students have solved which exercise, and what they stumble over. Live, no names.
 
-A service of the hub, switched on by `make hub OPTIONS=--board`. Students' kernels report to it (torchcourse/board.py),
+A service of the hub, switched on by `make hub OPTIONS=--board`. Students' kernels report to it (labcheck/board.py),
 the instructor looks at its page.
 
 Who may do what is the hub's to say. A student's token holds the scope REPORT and opens nothing here but the door for
@@ -107,7 +107,7 @@ class Board:
 
     def load(self) -> None:
         """Learn what the course knows. It takes seconds, with PyTorch, and the hub waits for the service to answer."""
-        from torchcourse import standing
+        from labcheck import reports
 
         standing.exercises()
         self.standing, self.students = standing, standing.Class()

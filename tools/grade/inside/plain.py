@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchcourse.checks.show import Foreign, show
+from labcheck.show import Foreign, show
 
 LARGEST = 64 * 2**20  # bytes of a message that is read
 LONGEST = 8 * 2**20  # bytes of its document

@@ -1,0 +1,420 @@
+"""Probes: what they see of an answer while it works.
+
+A probe is a function `probe(answer, *inputs)` that calls the answer and returns plain data. It runs where the answer
+is, see `labcheck.answer.observe`. Further down is what probes of several chapters are made of: small networks,
+optimizers that write down what happens.
+"""
+
+import copy
+import pickle
+import random
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from labcheck.answer import call, is_students
+from labcheck.compare import equal
+from labcheck.inputs import Inputs
+from labcheck.show import show
+from labcheck.verdict import AnswerRaised, Incorrect
+from torchcourse.trace import Event, trace
+
+# The first optimizer of a process imports much of PyTorch, which takes seconds on a slow machine.
+SLOW_START = 30.0
+
+Batch = tuple[Tensor, Tensor]
+
+
+def steps(answer: Callable, *inputs: Any) -> int:
+    """How many bytecodes of Python and operations of PyTorch run.
+
+    One number says little. With more images or points, though, the count of vectorized code stays the same, and that of
+    a loop grows, whether it runs over tensors, arrays or lists.
+    """
+    # The first call in a process imports and caches, and those steps would hide a loop. It is counted like the second:
+    # PyTorch loads some modules only when a dispatch mode is active.
+    for _ in range(2):
+        with _CountSteps() as counted:
+            call(answer, *inputs)
+    return counted.count
+
+
+def operations(answer: Callable, *inputs: Any) -> list[str]:
+    """The names of PyTorch's operations that run, each once."""
+    with _NameOperations() as named:
+        call(answer, *inputs)
+    return sorted(named.names)
+
+
+def random_states_changed(answer: Callable, *inputs: Any) -> list[str]:
+    """Which global random generators are in another state after the call: "PyTorch", "NumPy", "Python"."""
+    torch.rand(1), np.random.random(), random.random()  # mid-sequence, so that seeding again doesn't restore it
+    before = _random_states()
+    call(answer, *inputs)
+    after = _random_states()
+    return [library for library in before if before[library] != after[library]]
+
+
+def _random_states() -> dict[str, Any]:
+    numpy = pickle.dumps(np.random.get_state(legacy=False))  # its text is shorter where NumPy's print options say so
+    return {"PyTorch": torch.get_rng_state().numpy().tobytes(), "NumPy": numpy, "Python": random.getstate()}
+
+
+def graphs_at_once(model: nn.Module) -> Callable[[], int]:
+    """Watch a model from now on. The function that comes back tells how many of its outputs waited for their backward
+    pass at the same time, at most: with each of them waits the memory of its activations.
+    """
+    waiting = most = 0
+
+    def made(_: nn.Module, given: Any, out: Any) -> None:
+        nonlocal waiting, most
+        if isinstance(out, Tensor) and out.requires_grad:
+            waiting += 1
+            most = max(most, waiting)
+            out.register_hook(used)
+
+    def used(gradient: Tensor) -> None:
+        nonlocal waiting
+        waiting -= 1
+
+    model.register_forward_hook(made)
+    return lambda: most
+
+
+class _NameOperations(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.names.add(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class _CountSteps(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __enter__(self) -> "_CountSteps":
+        self.tracer, self.threads_tracer = sys.gettrace(), threading.gettrace()  # of a debugger, say
+        # When tracing begins, Python 3.12 checks whether any frame wants opcode events, so ask beforehand.
+        sys._getframe().f_trace_opcodes = True
+        sys.settrace(self.trace)
+        threading.settrace(self.trace)  # a loop in a thread of its own counts, too
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        sys.settrace(self.tracer)
+        threading.settrace(self.threads_tracer)
+
+    def trace(self, frame: Any, event: str, arg: Any) -> Callable | None:
+        if not is_students(frame.f_code.co_filename):  # libraries import and cache, which would count once
+            return None
+        # Not lines: a comprehension is one line, and since Python 3.12 it has no frame of its own either.
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        self.count += event == "opcode"
+        return self.trace
+
+    def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What probes and judges of several chapters are made of
+
+
+class Passes(list):
+    """What went through a model, in order, a dict for each pass of images. It sees the last layer only, so a model that
+    is called as `model.forward(images)` or layer by layer is seen as well, and so is a copy of it.
+
+    images: how many; mode: "train", "eval", or "mixed"; graph: whether backward could start here; copy: of the model?
+    """
+
+    def __init__(self, model: nn.Module, events: list[str] | None = None) -> None:
+        super().__init__()
+        last = [*model.modules()][-1]
+
+        def see(layer: nn.Module, given: tuple, output: Tensor) -> None:
+            copy = layer is not last
+            modes = {layer.training} if copy else {module.training for module in model.modules()}
+            mode = "mixed" if len(modes) > 1 else "train" if modes == {True} else "eval"
+            self.append({"images": len(output), "mode": mode, "graph": output.requires_grad, "copy": copy})
+            if events is not None:
+                events.append("forward of a copy" if copy else "forward")
+
+        last.register_forward_hook(see)
+
+
+class WatchedSGD(torch.optim.SGD):
+    """SGD that writes down what happens to its model.
+
+    passes: see Passes. events, in order: "forward", "forward of a copy", "zero_grad", "backward", "backward onto old
+    gradients", "step", "step without gradients".
+    """
+
+    def __init__(self, model: nn.Module, lr: float) -> None:
+        super().__init__(model.parameters(), lr=lr)
+        self.events: list[str] = []
+        self.passes = Passes(model, self.events)
+        self.watched = next(model.parameters())
+        arrived: list[Tensor] = []
+
+        def arrive(gradient: Tensor) -> None:
+            arrived.append(gradient.clone())
+            self.events.append("backward")
+
+        def compare(p: Tensor) -> None:  # torch.autograd.grad does not come here
+            if not torch.equal(p.grad, arrived[-1]):
+                self.events[-1] = "backward onto old gradients"
+
+        self.watched.register_hook(arrive)
+        self.watched.register_post_accumulate_grad_hook(compare)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.events.append("zero_grad")
+        super().zero_grad(set_to_none)
+
+    def step(self, closure: Callable | None = None) -> Any:
+        with torch.enable_grad():
+            loss = closure() if closure else None
+        empty = self.watched.grad is None or not self.watched.grad.any()
+        self.events.append("step without gradients" if empty else "step")
+        super().step()
+        return loss
+
+
+def in_order(events: list[str], longest: int = 8) -> str:
+    """Events as a sentence shows them. Neighbors that are equal count once."""
+    kept = [event for event, before in zip(events, [None, *events], strict=False) if event != before]
+    return " → ".join([*kept[:longest], *(["…"] if len(kept) > longest else [])]) or "nothing"
+
+
+def network(new: Inputs, pixels: int, classes: int, norm: bool = False) -> nn.Sequential:
+    """A small network, its weights from the check's own generator."""
+    layers = [nn.Flatten(), nn.Linear(pixels, 12), *([nn.BatchNorm1d(12)] if norm else []), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(12, classes))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(new.randn(*parameter.shape) * 0.4)
+        if norm:  # statistics that differ from those of any batch
+            model[2].running_mean.copy_(new.randn(12))
+            model[2].running_var.copy_(new.rand(12) + 0.5)
+    return model
+
+
+def batch(new: Inputs, size: int, height: int, width: int, classes: int) -> Batch:
+    """images float32 [size, 1, height, width], labels int64 [size]"""
+    return new.randn(size, 1, height, width), new.ints(0, classes, (size,))
+
+
+def weights(model: nn.Module) -> Tensor:
+    """All parameters, one after the other, in one tensor."""
+    return torch.cat([p.detach().cpu().double().flatten() for p in model.parameters()])
+
+
+def number(value: Any, what: str) -> float:
+    """The value as a Python number. Raises Incorrect for anything else, with a word about the graph for tensors."""
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise Incorrect(f"{what} is a tensor of shape {tuple(value.shape)}.", "one Python number", value)
+        if value.requires_grad:
+            raise Incorrect(
+                f"{what} is a tensor that still holds its graph: keep it, and you keep every step that led to it.",
+                "a Python number",
+                value,
+                "`.item()` takes the number out",
+            )
+        raise Incorrect(f"{what} is a tensor.", "a Python number", value, "`.item()` takes the number out")
+    plain = plain_number(value)
+    if plain is None:
+        raise Incorrect(f"{what} is not a number.", "a Python number", value)
+    return plain
+
+
+def plain_number(value: Any) -> float | None:
+    """A number or a tensor of one element as a float; None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, Tensor)):
+        return None
+    try:
+        return float(value.detach() if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # many elements, complex, far too large
+        return None
+
+
+def changes(
+    model: nn.Module, start: nn.Module, batches: Sequence[Batch] = (), before: Sequence[Batch] = ()
+) -> list[str]:
+    """What is not as it was: "layers", "modes", "weights", "gradients", "requires_grad" of the model, "batches", and
+    "switch" if gradients are left switched off."""
+    now, then = model.state_dict(), start.state_dict()
+    shapes, old_shapes = ({name: value.shape for name, value in state.items()} for state in (now, then))
+    if shapes != old_shapes or [type(m) for m in model.modules()] != [type(m) for m in start.modules()]:
+        return ["layers"]
+    pairs = [*zip(model.parameters(), start.parameters(), strict=True)]
+    found = {
+        "modes": [m.training for m in model.modules()] != [m.training for m in start.modules()],
+        "weights": not all(torch.equal(now[name].cpu(), then[name].cpu()) for name in now),
+        "gradients": not all(_same_gradient(a.grad, b.grad) for a, b in pairs),
+        "requires_grad": [a.requires_grad for a, _ in pairs] != [b.requires_grad for _, b in pairs],
+        "batches": not equal(list(batches), list(before)),
+        "switch": not torch.is_grad_enabled(),
+    }
+    return [name for name, differs in found.items() if differs]
+
+
+def _same_gradient(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and torch.equal(a, b))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What an answer gives a device to do
+
+Work = dict[str, list[tuple[int, str]]]
+
+
+def device_work(answer: Callable, *inputs: Any) -> tuple[Any, Work]:
+    """What the answer returns, and what it gives the device to do.
+
+    inputs: go to the answer itself, no copies
+    returns: the result, and for each kind of event ("to device", "to host", "synchronize", "product": a matrix product
+        or convolution) a list of (bytes, line of the answer), in the order of the events
+    """
+    above, frame = set(), sys._getframe(1)
+    while frame:
+        above.add((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    with trace() as seen:
+        result = call(answer, *inputs, may_change=True)
+
+    def line(event: Event) -> str:  # an answer whose lines cannot be told apart from ours has none
+        known = event.line and (event.file, event.number) not in above
+        return f"line {event.number}: `{event.line[:100]}`" if known else ""
+
+    def events(chosen: Sequence[Event]) -> list[tuple[int, str]]:
+        return [(event.bytes, line(event)) for event in chosen]
+
+    products = [event for event in seen.kernels if event.flops]
+    kinds = {"to device": seen.to_device, "to host": seen.to_host, "synchronize": seen.syncs, "product": products}
+    return result, {kind: events(chosen) for kind, chosen in kinds.items()}
+
+
+def busiest_line(events: Sequence[tuple[int, str]]) -> str:
+    """The line of the answer that caused most of these events, and how often: "line 3: `x.item()` (8 times)"."""
+    if not events:
+        return ""
+    line, times = Counter(line for _, line in events).most_common(1)[0]
+    return f"{line or 'your loop'} ({times} times)" if times > 1 else line
+
+
+def as_numbers(values: Any) -> Tensor | str:
+    """A Python number, or a list or tuple of them, as a float64 tensor; for anything else, what it is, in words."""
+    several = isinstance(values, list | tuple)
+    if several and any(isinstance(value, Tensor) for value in values):
+        return f"a {type(values).__name__} with tensors in it"
+    parts = values if several else [values]
+    if isinstance(values, Tensor):
+        return f"{show(values)}, on {'the CPU' if values.device.type == 'cpu' else 'the device'}"
+    if not all(isinstance(part, int | float | np.number) and not isinstance(part, bool) for part in parts):
+        return show(values)
+    try:
+        return torch.tensor([float(part) for part in parts] if several else float(values), dtype=torch.float64)
+    except OverflowError:
+        return show(values)
+
+
+# Losses and networks: gradients, functions, what layers compute
+
+
+def with_gradient(answer: Callable, x: Tensor, *others: Any) -> tuple[Any, Tensor | None]:
+    """What the answer returns for an `x` that requires a gradient, and the gradient of its sum; None if none flows."""
+    x = x.clone().requires_grad_()
+    result = call(answer, x, *copy.deepcopy(others), may_change=True)  # x itself: no gradient arrives at a copy
+    if not isinstance(result, Tensor) or not result.requires_grad:
+        return result, None
+    return result.detach(), torch.autograd.grad(result.sum(), x, allow_unused=True)[0]
+
+
+def functions(answer: Callable, *inputs: Any) -> list[str]:
+    """The names of PyTorch's functions that the answer calls itself, each once."""
+    with _NameFunctions() as named:
+        call(answer, *inputs)
+    return sorted(named.names)
+
+
+class _NameFunctions(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.names.add(getattr(func, "__name__", ""))
+        return func(*args, **(kwargs or {}))
+
+
+def layers(answer: Callable, arguments: tuple, x: Tensor) -> dict[str, Any]:
+    """What a network made by `answer(*arguments)` does with x.
+
+    new: its outputs for |x| in train mode and in eval mode; slope: the largest gradient that a weight gets; layers,
+    output: with other weights, in eval mode, what each convolution and normalization did, as (kind, side of the kernel,
+    stride, padding, input, output, position of its weights among those seen, whether an optimizer would find them), and
+    what came out in the end; error: instead of the output, if two shapes did not fit.
+    """
+    model = call(answer, *arguments)
+    if not isinstance(model, nn.Module):
+        return {"instead": model}
+    awake = copy.deepcopy(model).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, value in [*awake.named_parameters(), *awake.named_buffers()]:
+            if value.is_floating_point():
+                value.copy_(torch.randn(value.shape, generator=generator) * 0.4 + 0.1)
+                value.abs_().add_(0.5) if name.endswith("running_var") else None
+    found: dict[str, Any] = {}
+    try:
+        with _RecordLayers(awake) as record:
+            found["output"] = call(awake, x)
+    except AnswerRaised as raised:
+        if "must match" not in str(raised):
+            raise
+        found["error"] = str(raised).splitlines()[0]
+    found["layers"] = record.layers
+    if "error" not in found:
+        found["new"] = [call(model.train(mode), x.abs()) for mode in (True, False)]
+        output = call(model.train(), x)  # of both signs: a ReLU after the sum may cut all of |x| off
+        if isinstance(output, Tensor) and output.requires_grad:
+            (output * torch.randn(output.shape, generator=generator)).sum().backward()
+        slopes = [p.grad.abs().max() for n, p in model.named_parameters() if p.grad is not None and "bias" not in n]
+        found["slope"] = float(max(slopes, default=0))
+    return found
+
+
+class _RecordLayers(TorchDispatchMode):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.layers: list[tuple] = []
+        self.own, self.seen = {p.data_ptr() for p in model.parameters()}, []
+
+    def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        name = func.__name__.partition(".")[0]
+        given = args[0].detach().clone() if args and isinstance(args[0], Tensor) else None
+        result = func(*args, **(kwargs or {}))
+        if name == "convolution" or name.endswith("_norm"):
+            weight = args[1] if isinstance(args[1], Tensor) else None
+            at = weight.data_ptr() if weight is not None else None
+            self.seen += [at] * (at not in self.seen)
+            conv = (weight.shape[-1], max(args[3]), max(args[4])) if name == "convolution" else (0, 0, 0)
+            output = (result[0] if isinstance(result, tuple) else result).detach().clone()
+            kind = {"convolution": "conv", "native_batch_norm": "norm"}.get(name, name)
+            self.layers.append((kind, *conv, given, output, self.seen.index(at), at is None or at in self.own))
+        return result

@@ -1,0 +1,2073 @@
+"""The exercises of chapter 09: files that are never half, the right ones kept, a training that stops and goes on.
+
+Crashes are real here: an answer works in a process of its own (`ranks.start`), and what it writes is cut off by the
+kernel, in a child of that process. Nothing of it happens in the student's notebook.
+"""
+
+import contextlib
+import io
+import json
+import math
+import os
+import pickle
+import random
+import re
+import select
+import shutil  # noqa: F401 - for `changed`
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from labcheck import ranks
+from labcheck.answer import call
+from labcheck.inputs import Inputs
+from labcheck.probes import plain_number, weights
+from labcheck.show import show
+from labcheck.verdict import AnswerRaised
+from torchcourse.lab.interrupted import Run
+from torchcourse_labs._spec import Mistake, Spec, changed, chapter, says  # noqa: F401 - for the tables
+
+SECONDS = 120.0  # for a whole check: the first one of a session starts the server from which processes are forked
+
+EXERCISES = ()  # declared below
+
+exercise = chapter("09_checkpointing")
+
+
+def _has(name: str, *values: Any) -> Callable:
+    """A `when`: this entry has one of these values."""
+    return lambda yours, *_: yours[name] in values
+
+
+def _is_not(name: str, value: Any) -> Callable:
+    return lambda yours, *_: yours[name] != value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+FILE = "run.pt"
+LIMIT = 2**16  # bytes: there, a file may not grow any more
+PATIENCE = 3.0  # seconds for a second writer; one that waits for the first would wait forever
+WRITTEN = "The file after writing"
+FOLDER = "The files in the folder"
+OVER = "The file after writing over an older one"
+HOW = "How the old file is replaced"
+SYNCED = "What is on the disk before the rename"
+CUT = "The file after a kill while it is written"
+BETWEEN = "The file after a kill at a rename or removal"
+FULL = "What your function does on a full disk"
+AFTER_FULL = "The file after a full disk"
+LITTER = "The files in the folder after a full disk"
+LITTER_TOO = "The files in the folder after a state that cannot be saved"
+LITTER_LAST = "The files in the folder after a rename that fails"
+TWO = "The file of two processes that write at once"
+TWO_RAISED = "What the two processes raise"
+TWO_LITTER = "The files in the folder of the two"
+
+NUMBERS = "The numbers in the file"
+
+WHOLE_WRITES = {
+    WRITTEN: "the new state",
+    NUMBERS: "those of the state",
+    FOLDER: [FILE],
+    OVER: "the new state",
+    HOW: "at once",
+    SYNCED: "all of it",
+    CUT: "the old state",
+    BETWEEN: "a whole one",
+    FULL: "raises",
+    AFTER_FULL: "the old state",
+    LITTER: [FILE],
+    LITTER_TOO: [FILE],
+    LITTER_LAST: [FILE],
+    TWO: "a whole one",
+    TWO_RAISED: "nothing",
+    TWO_LITTER: [FILE],
+}
+
+
+def _in_a_fork(task: Callable[[], Any], alongside: Callable[[], None] | None = None) -> dict[str, Any]:
+    """{"returned": what `task` does, as JSON}, {"raised": in words}, or {"killed": the signal}; in a forked process.
+
+    alongside: what this process does before it waits for the other one
+    """
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            try:
+                report = {"returned": task()}
+            except BaseException as error:
+                report = {"raised": f"{type(error).__name__}: {error}"[:300]}
+            os.write(theirs, json.dumps(report).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    if alongside:
+        alongside()
+    with open(ours, "rb") as file:
+        report = file.read()
+    _, status = os.waitpid(pid, 0)
+    return json.loads(report) if report else {"killed": os.waitstatus_to_exitcode(status)}
+
+
+def _limit_files(deadly: bool) -> None:
+    """From now on the kernel lets no file of this process grow beyond LIMIT, as if the disk were full; deadly: it kills
+    the process that tries."""
+    import resource  # not on Windows
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL if deadly else signal.SIG_IGN)
+
+
+def _before_renames(action: Callable[[str, tuple], None], *more: str) -> None:
+    """From now on, do this before each rename in this process; more: other events of Python's that count."""
+    events = {"os.rename", "os.link", *more}
+    sys.addaudithook(lambda event, args: action(event, args) if event in events else None)
+
+
+def _watch_replacing(answer: Callable, state: dict, path: Path) -> dict[str, Any]:
+    """Write over an old file. Returns how it was replaced, and what had been flushed to the disk before."""
+    old = path.stat().st_ino
+    synced: dict[int, list] = {}  # inode -> [its size, whether it had the name already]
+    elsewhere = []
+
+    def watch(sync: Callable) -> Callable:
+        def watched(file: Any) -> None:
+            about = os.fstat(file if isinstance(file, int) else file.fileno())
+            named = path.exists() and path.stat().st_ino == about.st_ino
+            size, was_named = synced.get(about.st_ino, (0, True))
+            synced[about.st_ino] = [max(size, about.st_size), was_named and named]
+            sync(file)
+
+        return watched
+
+    def note(_: str, args: tuple) -> None:
+        source, target = (Path(os.fsdecode(each)).absolute() for each in args[:2])
+        if target == path and path.parent not in source.parents:
+            elsewhere.append(str(source.parent))
+
+    os.fsync, everything = watch(os.fsync), os.sync
+    if hasattr(os, "fdatasync"):
+        os.fdatasync = watch(os.fdatasync)
+
+    def sync_all() -> None:
+        everything()
+        for file in path.parent.iterdir():
+            synced[file.stat().st_ino] = [file.stat().st_size, file == path]
+
+    os.sync = sync_all
+    _before_renames(note)
+    with path.open():  # as long as the old file is open, no other one gets its inode
+        answer(state, path)
+    if not path.exists():
+        return {HOW: "not at all", SYNCED: "nothing"}
+    now = path.stat()
+    size, named = synced.get(now.st_ino, (0, False))
+    how = "in place" if now.st_ino == old else "from another folder" if elsewhere else "at once"
+    return {HOW: how, SYNCED: "all of it" if size == now.st_size and not named else "too late" if named else size}
+
+
+def _two_at_once(answer: Callable, states: list[dict], path: Path) -> list[dict]:
+    """The first process stops before its first rename until the second one has written everything."""
+    waits, go = os.pipe(), os.pipe()
+    reports = []
+
+    def first() -> None:
+        def pause(*_: Any) -> None:
+            with contextlib.suppress(OSError):
+                os.write(waits[1], b"x")
+                select.select([go[0]], [], [], 3 * PATIENCE)
+
+        os.close(waits[0]), os.close(go[1])
+        _before_renames(pause)
+        answer(states[0], path)
+
+    def second() -> None:
+        os.close(waits[1]), os.close(go[0])
+        os.read(waits[0], 1)  # the first one waits, or has ended
+        reports.append(_in_a_fork(partial(_in_time, lambda: answer(states[1], path))))
+        os.close(waits[0]), os.close(go[1])
+
+    report = _in_a_fork(first, second)
+    return [report, *reports]
+
+
+def _without_numbers(name: str) -> str:
+    """Without what differs from run to run: long hexadecimal numbers, numbers of processes."""
+    return re.sub(r"[0-9a-f]{8}[0-9a-f-]{24,}|(?<![\w ])\d{2,}", "…", name)
+
+
+def _in_time(task: Callable[[], Any]) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    task()
+
+
+def _write_in_a_process(answer: Callable, older: dict, newer: dict) -> dict[str, Any]:
+    """What becomes of a file while an answer writes it, and is disturbed. Runs in a process of its own."""
+
+    def place(name: str, state: dict | None = older) -> Path:
+        folder = Path.cwd() / name
+        folder.mkdir()
+        if state:
+            torch.save(state, folder / FILE)
+        return folder / FILE
+
+    def content(path: Path) -> str:
+        if not path.exists():
+            return "there is none"
+        try:
+            state = torch.load(path)
+            for name, one in (("the old state", older), ("the new state", newer)):
+                same = isinstance(state, dict) and state.keys() == one.keys() and state["epoch"] == one["epoch"]
+                if same and torch.equal(state["weights"], one["weights"]):
+                    return name
+        except Exception:
+            return "half a file"
+        return "another state"
+
+    def files(path: Path) -> list[str]:
+        return sorted(_without_numbers(file.name) for file in path.parent.iterdir())
+
+    def in_words(report: dict, path: Path) -> str:
+        return _without_numbers(report.get("raised", "").replace(f"{path.parent}{os.sep}", ""))
+
+    path = place("empty", None)
+    answer(newer, path)
+    seen: dict[str, Any] = {WRITTEN: content(path), FOLDER: files(path)}
+    if seen[WRITTEN] != "the new state":
+        return seen
+    seen["sum"] = _sum(torch.load(path))
+
+    path = place("older")
+    report = _in_a_fork(lambda: _watch_replacing(answer, newer, path))
+    seen |= {OVER: content(path), **report.get("returned", {HOW: "not at all", SYNCED: "nothing"})}
+    seen["error"] = in_words(report, path)
+    path = place("small")  # so small that Python may hold all of it until `flush`
+    report = _in_a_fork(lambda: _watch_replacing(answer, {"weights": newer["weights"][:1].clone()}, path))
+    if seen[SYNCED] == "all of it":
+        seen[SYNCED] = report.get("returned", seen)[SYNCED]
+
+    path = place("cut")
+    _in_a_fork(lambda: [_limit_files(deadly=True), answer(newer, path), None][2])
+    seen[CUT] = content(path)
+
+    seen[BETWEEN] = "a whole one"
+    for number in range(3):
+        path = place(f"between {number}")
+        left = [number]
+
+        def end(*_: Any, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        _in_a_fork(lambda end=end, path=path: [_before_renames(end, "os.remove"), answer(newer, path), None][2])
+        if "state" not in content(path):
+            seen[BETWEEN] = content(path)
+
+    path = place("full")
+    report = _in_a_fork(lambda: [_limit_files(deadly=False), answer(newer, path), None][2])
+    seen |= {FULL: "returns" if "returned" in report else "raises", AFTER_FULL: content(path), LITTER: files(path)}
+
+    path = place("unsavable")
+    _in_a_fork(lambda: answer({**newer, "loss": lambda: 0}, path))
+    seen[LITTER_TOO] = files(path)
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    path = place("not to be renamed")
+    _in_a_fork(lambda: [_before_renames(refuse), answer(newer, path), None][2])
+    seen[LITTER_LAST] = files(path)
+
+    path = place("two")
+    reports = _two_at_once(answer, [newer, {**newer, "epoch": 0}], path)
+    failed = [report for report in reports if "returned" not in report]
+    raised = [in_words(report, path) or "one waits for the other" for report in failed]
+    epoch = content(path)
+    if epoch == "another state":  # of the second process
+        epoch = "the new state"
+    seen |= {TWO: "a whole one" if "state" in epoch else epoch, TWO_RAISED: raised[0] if raised else "nothing"}
+    seen[TWO_LITTER] = files(path)
+    return seen
+
+
+def _written(answer: Any, older: dict, newer: dict) -> dict[str, Any]:
+    """The probe of `write_safely`."""
+    outcome = ranks.start(answer, 1, _write_in_a_process, (older, newer), world_size=1)
+    ranks.judge(outcome)
+    return outcome[0].value
+
+
+def _sum(state: dict) -> float:
+    return state["weights"].double().sum().item() + state["epoch"]
+
+
+def _whole_writes(ask: Any, older: dict, newer: dict) -> dict[str, Any]:
+    """What the probe saw. What it read in the file belongs to this state, and to no other check."""
+    seen = dict(ask.observe(_written, older, newer))
+    if "sum" in seen:
+        seen[NUMBERS] = "those of the state" if seen.pop("sum") == _sum(newer) else "others"
+    return seen
+
+
+def _two_states(new: Inputs) -> list[tuple]:
+    epoch = new.size(3, 60)
+    return [tuple({"weights": new.randn(50_000), "epoch": epoch + i} for i in range(2))]
+
+
+def _write_safely(state, path):
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+_writes_but = partial(changed, _write_safely)
+_OWN_NAME = 'f"{path.name}.{uuid.uuid4()}.part"'
+_RENAME = "os.replace(temporary, path)"
+
+
+def _write_from_memory(state, path):
+    memory = io.BytesIO()
+    torch.save(state, memory)
+    number, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(memory.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except BaseException:
+        os.remove(temporary)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def _write_by_name(state, path):
+    temporary = Path(f"{path}.{os.getpid()}")
+    try:
+        torch.save(state, temporary)
+        with open(temporary, "rb+") as file:
+            os.fsync(file)
+        temporary.replace(path)
+    except Exception:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _write_in_place(state, path):
+    with open(path, "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+exercise(
+    "write_safely",
+    seconds=SECONDS,
+    title="Write a file that is never half",
+    minutes=8,
+    difficulty=3,
+    points=3,
+    takeaway="Write beside, flush, fsync, rename: whatever ends the process, there is a whole file under the name. "
+    "`torchcourse.checkpoint.save` does this.",
+    hints=(
+        "Write the whole file under another name in the same folder, one that no other process uses. When all of it is "
+        "on the disk, a rename puts it in place of the old file at once.",
+        "`with open(temporary, 'wb') as file:` gives you something to `file.flush()` and `os.fsync(file.fileno())`. "
+        "Then `os.replace(temporary, path)`. In a `finally:`, `temporary.unlink(missing_ok=True)` cleans up.",
+        'A name of your own: `path.with_name(f"{path.name}.{uuid.uuid4()}.part")`. Into a `try:` go `torch.save(state, '
+        "file)`, `file.flush()`, `os.fsync(file.fileno())`, and, after the `with` block, "
+        "`os.replace(temporary, path)`.",
+    ),
+    spec=Spec(
+        draw=_two_states,
+        solution=_write_safely,
+        measure=_whole_writes,
+        finds=WHOLE_WRITES,
+        mistakes=r"""
+            os.replace(temporary, path) → pass
+            = print(end="")
+                After `write_safely` there is no file at `path`. The folder has {yours[{FOLDER}]}.
+                look: `os.replace(temporary, path)`
+                when: _has(WRITTEN, "there is none")
+            torch.save(state, file) → pickle.dump(state, file) || torch.save(state['weights'], file)
+                The file at `path` is not what `torch.save(state, …)` writes: `torch.load` finds {yours[{WRITTEN}]} in
+                it.
+                when: _has(WRITTEN, "half a file", "another state", "the old state")
+            os.replace(temporary, path) → os.link(temporary, path)
+                Over an older file it does not work: {yours[error]}.
+                when: yours["error"] or yours[OVER] != "the new state"
+            os.replace(temporary, path) → shutil.copy(temporary, path) && temporary.unlink(missing_ok=True) → pass
+                Other files are left beside yours: {yours[{FOLDER}]}.
+                look: `os.replace` renames, so that nothing is left
+                when: _is_not(FOLDER, [FILE])
+            _write_in_place
+            = torch.save(state, path)
+            os.replace(temporary, path) → path.write_bytes(temporary.read_bytes()) || shutil.copy(temporary, path)
+                You write into the file at `path` itself. A process that is killed in the middle leaves half a file, and
+                the older one is gone.
+                look: another name first, then `os.replace(temporary, path)`, which happens all at once
+                when: _has(HOW, "in place")
+            path.with_name(f"{path.name}.{uuid.uuid4()}.part") → Path(tempfile.mkdtemp(), path.name)
+                You write in another folder. That may be another disk, from which a file cannot be renamed at once.
+                look: a second name in the folder of `path`: `path.with_name(…)`
+                when: _has(HOW, "from another folder")
+            os.replace(temporary, path) → path.unlink(missing_ok=True); temporary.rename(path)
+                    || path.exists() and path.rename(f'{path}.old'); temporary.rename(path)
+            try: → path.unlink(missing_ok=True)\n    try:
+                The older file is removed, or renamed, before the new one has its name. A process that was killed in
+                between has left no file at `path`.
+                look: `os.replace(temporary, path)` does both at once
+                when: "state" not in yours[CUT] or yours[BETWEEN] != "a whole one"
+            finally: → except Exception:\n        print('not saved')\n    finally: || except Exception:
+                On a full disk, your function returns as if all were well. The caller has to learn that nothing was
+                saved.
+                look: an `except` without `raise`
+                when: _has(FULL, "returns")
+            finally: → except BaseException:\n        path.unlink()\n        raise\n    finally:
+                On a full disk, the older file is lost: after the error, there is none at `path`.
+                look: what you clean up: it should be `temporary`, not `path`
+                when: _has(AFTER_FULL, "there is none")
+            os.replace(temporary, path) → pass
+                    && temporary.unlink(missing_ok=True) → os.replace(temporary, path) if temporary.exists() else None
+                On a full disk, half a file gets the name: after the error, {yours[{AFTER_FULL}]} is at `path`.
+                look: the rename only comes if everything before it has worked
+                when: _is_not(AFTER_FULL, "the old state")
+            temporary.unlink(missing_ok=True) → pass
+            changed(_write_by_name, ("except Exception", "except OSError"))
+                On a full disk, what you had begun to write stays there and keeps the disk full: {yours[{LITTER}]}.
+                look: `finally:`, or `except BaseException:` with `raise`. (`torch.save` may raise a RuntimeError
+                    there.)
+                when: _is_not(LITTER, [FILE])
+            changed(_write_by_name, ("except Exception", "except (OSError, RuntimeError)"))
+                If the state holds something that cannot be saved, such as a lambda, what you had begun to write stays
+                there: {yours[{LITTER_TOO}]}.
+                look: clean up after every error: `finally:`, or `except BaseException:` with `raise`
+                when: _is_not(LITTER_TOO, [FILE])
+            changed(_write_by_name, ("        temporary.replace(path)\n", ""),
+                    ("        raise", "        raise\n    temporary.replace(path)"))
+                If the rename fails, the finished temporary file stays in the folder: {yours[{LITTER_LAST}]}.
+                look: `os.replace` belongs into the `try:`, too
+                when: _is_not(LITTER_LAST, [FILE])
+            f"{path.name}.{uuid.uuid4()}.part" → path.name + ".part"
+            f"{path.name}.{uuid.uuid4()}.part" → path.name + ".part"
+                    && os.replace(temporary, path) → temporary.exists() and os.replace(temporary, path)
+            temporary.unlink(missing_ok=True) → [each.unlink(missing_ok=True) for each in path.parent.glob("*.part")]
+                Two processes that write at the same time get in each other's way ({yours[{TWO_RAISED}]}): they use the
+                same temporary name, or one removes the file of the other.
+                look: a name that no other process has: with `uuid.uuid4()` in it, or from `tempfile.mkstemp`; clean up
+                    that file alone
+                when: yours[TWO_RAISED] != "nothing" or yours[TWO] != "a whole one"
+            os.fsync(file.fileno()) → pass
+                    && os.replace(temporary, path) → os.replace(temporary, path); os.fsync(os.open(path, os.O_RDWR))
+                Your `os.fsync` comes after the rename. If the power fails in between, the name may belong to an empty
+                file, and the older one is gone.
+                look: the order: write, flush, fsync, rename
+                when: _has(SYNCED, "too late")
+            os.fsync(file.fileno()) → pass || os.fsync(os.open(path.parent, os.O_RDONLY))
+            changed(_write_from_memory, ("file.flush()", "pass"))
+                The file was not on the disk yet when it got its name: after a power failure, the name may belong to an
+                empty file. There was no `os.fsync` of it, or not of all of it.
+                look: `file.flush()`, `os.fsync(file.fileno())`, both before the rename
+                when: _is_not(SYNCED, "all of it")
+        """,
+        also_right=[
+            _write_from_memory,
+            _write_by_name,
+            _writes_but((_OWN_NAME, 'f".{os.getpid()}-{path.name}"')),
+            _writes_but(
+                ("file.flush()", "pass"), ("os.fsync(file.fileno())", "pass"), (_RENAME, f"os.sync(); {_RENAME}")
+            ),
+        ],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _keep_step_by_step(answer: Any, steps: list[int], values: list[float], last: int, fails_at: int) -> dict[str, Any]:
+    """What is in the folder after each step; one `save` fails, and a crash before its step has left older files."""
+    seen: dict[str, Any] = {"after": [], "when saving": [], "paths": [], "failed": "it does not call `save`"}
+    others = ["best.pt", "config.json", "step-best.txt"]
+    with tempfile.TemporaryDirectory(prefix="torchcourse-") as place:
+        folder = Path(place)
+        for name in others:
+            (folder / name).touch()
+
+        def files() -> list[int | str]:
+            names = sorted(file.name for file in folder.iterdir() if file.name not in others)
+            names = [int(name[5:-3]) if name[5:-3].isdigit() else name for name in names]
+            gone = [f"no {name}" for name in others if not (folder / name).exists()]
+            return [*sorted(each for each in names if isinstance(each, int)), *names_of(names), *gone]
+
+        def names_of(names: list) -> list[str]:
+            return [name for name in names if isinstance(name, str)]
+
+        def save(path: Any) -> None:
+            seen["when saving"].append(files())
+            here = Path(path).parent == folder
+            away = "the folder itself" if Path(path) == folder else f"{path} (in another folder)"
+            seen["paths"].append(Path(path).name if here else away)
+            if here:
+                Path(path).write_text("a checkpoint")
+
+        def fail(path: Any) -> None:
+            seen["failed"] = "it returns"
+            raise OSError(28, "No space left on device")
+
+        save.__qualname__ = fail.__qualname__ = "save"
+
+        for i in range(len(steps)):
+            scores = dict(zip(steps[: i + 1], values, strict=False))
+            if i == fails_at:
+                for older in steps[:i]:
+                    (folder / f"step-{older}.pt").touch()
+                before = files()
+                try:
+                    call(answer, folder, dict(scores), fail, last, may_change=True, may_return_none=True)
+                except AnswerRaised as raised:
+                    if not isinstance(raised.error, OSError):
+                        raise
+                    seen["failed"] = "it raises the error"
+                seen["after failing"] = [each for each in before if each not in files()]
+            call(answer, folder, scores, save, last, may_change=True, may_return_none=True)
+            seen["after"].append(files())
+    return seen
+
+
+def _kept(ask: Callable, steps: list[int], values: list[float], last: int, fails_at: int) -> dict[str, Any]:
+    """The measure of `keep_files`, with a story about the first step where the files are not the right ones."""
+    seen = ask.observe(_keep_step_by_step, steps, values, last, fails_at)
+    right = [_right_files(dict(zip(steps[: i + 1], values, strict=False)), last) for i in range(len(steps))]
+    wrong = next((i for i, kept in enumerate(seen["after"]) if kept != right[i]), 0)
+    scores = dict(zip(steps[: wrong + 1], values, strict=False))
+    words = ", ".join(f"{step}: {value:.2f}" for step, value in scores.items())
+    oldest, newest = _best_steps(dict(zip(steps, values, strict=True)))
+    return {
+        "The files after each step": seen["after"],
+        "The files that are lost when `save` fails": seen["after failing"],
+        "What your function does when `save` fails": seen["failed"],
+        "The paths that `save` gets": seen["paths"],
+        "story": f"With last = {last} and the scores {words}, the files of {right[wrong]} stay; yours are "
+        f"{seen['after'][wrong]}.",
+        "tie": oldest != newest and seen["after"][-1] == sorted({*right[-1]} - {oldest} | {newest}),
+        "early": any(now != then for then, now in zip(seen["after"], seen["when saving"][1:fails_at], strict=False)),
+    }
+
+
+def _right_files(scores: dict[int, float], last: int) -> list[int]:
+    return sorted({*list(scores)[-last:], *_best_steps(scores)[:1]})
+
+
+def _best_steps(scores: dict[int, float]) -> list[int]:
+    """The oldest and the newest step with the best score; none if all scores are nan."""
+    numbers = [step for step, score in scores.items() if not math.isnan(score)]
+    best = [step for step in numbers if scores[step] == max(map(scores.get, numbers))]
+    return [*best[:1], *best[-1:]]
+
+
+def _score_sequence(new: Inputs) -> list[tuple]:
+    """Scores where each mistake shows: the steps get one digit longer, a tie for the best, nan early and late."""
+    cases = []
+    for last in (2, 1, 3):
+        gap = new.size(7, 12)
+        first = 99 - gap * new.size(2, 6)
+        steps = [first + gap * i for i in range(9)]
+        good, better = 0.5 + new.size(10, 15) / 100, 0.7 + new.size(1, 9) / 100
+        low = [0.2 + new.size(1, 20) / 100 for _ in range(9)]
+        values = [good, low[1], better, low[3], better, low[5], math.nan, low[7], low[8]]
+        cases.append((steps, values, last, new.size(4, 5)))
+    # Two nans, each an object of its own, as in a training. Tuples take one and the same object for equal to itself; in
+    # another process, where copies arrive, the same answer would then keep other files.
+    cases.append(([5, 6, 7, 8], [float("nan"), float("nan"), 0.1, 0.0], 1, 3))
+    cases.append(([10, 15, 20, 25], [0.0, math.nan, 0.0, 0.0], 1, 2))  # a search that begins at 0 finds no best one
+    return cases
+
+
+def _keep_files(folder, scores, save, last):
+    steps = sorted(scores)
+    save(folder / f"step-{steps[-1]}.pt")
+    best = max((step for step in steps if scores[step] == scores[step]), key=scores.get, default=None)
+    for step in steps:
+        if step not in steps[-last:] and step != best:
+            (folder / f"step-{step}.pt").unlink(missing_ok=True)
+
+
+def _keep_by_folder(folder, scores, save, last):
+    number = max(scores)
+    save(folder / f"step-{number}.pt")
+    keep = set(list(scores)[-last:])
+    top = -math.inf
+    for step, score in scores.items():
+        if score > top:
+            top, best = score, step
+    if top > -math.inf:
+        keep.add(best)
+    for file in folder.glob("step-*.pt"):
+        if int(file.stem.split("-")[1]) not in keep:
+            os.remove(file)
+
+
+def _keep_by_text(folder, scores, save, last):
+    _keep_all(folder, scores, save, last)
+    best = max((step for step in scores if scores[step] == scores[step]), key=scores.get, default=None)
+    for file in sorted(folder.glob("step-*.pt"))[:-last]:
+        if file.name != f"step-{best}.pt":
+            file.unlink()
+
+
+def _keep_all(folder, scores, save, last):
+    save(folder / f"step-{max(scores)}.pt")
+
+
+def _keep_and_catch(folder, scores, save, last):
+    try:
+        _keep_files(folder, scores, save, last)
+    except OSError:
+        print("not saved")
+
+
+exercise(
+    "keep_files",
+    title="Keep the right files",
+    minutes=7,
+    difficulty=2,
+    points=2,
+    takeaway="Save first, delete then, and never the best one. In Python nan is neither smaller nor larger than a "
+    "number, so `max` may return it. `torchcourse.checkpoint.Keeper` does this.",
+    hints=(
+        "Three parts: save; find out which steps to keep; delete the files of the other steps, as far as they exist.",
+        "The newest: `sorted(scores)[-last:]`. For the best, leave out every nan (`math.isnan`) first. If nothing is "
+        "left, there is no best one.",
+        "`best = max((s for s in scores if not math.isnan(scores[s])), key=scores.get, default=None)`; "
+        "`path.unlink(missing_ok=True)` deletes a file if there is one.",
+    ),
+    spec=Spec(
+        draw=_score_sequence,
+        solution=_keep_files,
+        measure=_kept,
+        by_case=True,
+        mistakes=r"""
+            save(folder / f"step-{steps[-1]}.pt")
+                    → pass || scores[steps[-1]] == scores[steps[-1]] and save(folder / f"step-{steps[-1]}.pt")
+                `save` is not called in each step: it got {yours[The paths that `save` gets]}, and the steps are
+                {steps}.
+                when: len(yours["The paths that `save` gets"]) < len(steps) or yours["What your function does when
+                    `save` fails"] == "it does not call `save`"
+            save(folder / f"step-{steps[-1]}.pt")
+                    → save(folder / f"{steps[-1]}.pt") || save(folder / f"step-{len(steps)}.pt")
+                    || save(f"step-{steps[-1]}.pt") || save(folder)
+                `save` gets the full path of the newest file, `folder / f"step-{{step}}.pt"`. Yours gets {yours[The
+                paths that `save` gets]} in steps {steps}.
+                when: yours["The paths that `save` gets"] != expected["The paths that `save` gets"]
+            missing_ok=True →
+                You delete a file that is not there: `scores` has all steps, and the files of most are deleted already.
+                look: `missing_ok=True`
+                when: says(yours, "No such file")
+            for step in steps:
+                    → for file in folder.iterdir():\n        if file.suffix != '.pt': file.unlink()\n    for step in
+                    steps:
+            for step in steps: → (folder / 'best.pt').unlink(missing_ok=True)\n    for step in steps:
+                Other files in the folder are deleted, too: only `step-N.pt` is yours to delete.
+                when: any("no " in str(files) for files in yours["The files after each step"])
+            save(folder / f"step-{steps[-1]}.pt") → pass
+                    && (missing_ok=True) → (missing_ok=True)\n    save(folder / f"step-{steps[-1]}.pt")
+                You delete before the new file is there. If saving fails, or the process ends, there are fewer files
+                than before.
+                look: save first, delete then
+                when: yours["early"]
+            save(folder / f"step-{steps[-1]}.pt") → try: save(folder / f"step-{steps[-1]}.pt")\n    except OSError: pass
+                When `save` fails, you still delete: {yours[The files that are lost when `save` fails]} are gone, and
+                the new file is not there.
+                when: yours["The files that are lost when `save` fails"]
+            _keep_and_catch
+                When `save` fails, your function returns as if all were well. Let the error through.
+                look: `except`
+                when: yours["What your function does when `save` fails"] == "it returns"
+            _keep_all
+                Nothing is ever deleted: after the last step, there are {yours[The files after each step][8]}.
+                when: yours["The files after each step"][-1] == steps
+            if scores[step] == scores[step] →
+            if scores[step] == scores[step] → && scores.get → lambda s: (scores[s], s)
+            if scores[step] == scores[step] → && scores.get → lambda s: (scores[s] != scores[s], scores[s])
+            = _keep_files(folder, {s: 0.0 if v != v else v for s, v in scores.items()}, save, last)
+                A score that is nan counts as the best one. {yours[story]}
+                look: `math.isnan(score)`: comparisons with nan are always false, so `max` depends on the order
+            for step in steps: → for step in steps[-last - 1 :]:
+                A file of a step that is no longer needed stays if an earlier call did not delete it. {yours[story]}
+                look: go through all steps of `scores`, or all files: a crash may have left some
+            and step != best →
+            for step in steps if scores → for step in steps[-last:] if scores
+                The best file is deleted once it is not among the newest. {yours[story]}
+                look: the best of all steps, not only of the newest
+            max( → min(
+            max( → min( && scores.get → lambda s: (scores[s], -s)
+                The lowest score counts as the best one. {yours[story]}
+            changed(_keep_by_folder, ("top = -math.inf", "top = 0.0"), ("> -math.inf", "> 0"))
+                Your search for the best begins at 0, so a score of 0 is never the best. {yours[story]}
+                look: begin with no score at all, or with `-math.inf`
+            scores.get → lambda s: (scores[s], s)
+            for step in steps if → for step in steps[::-1] if
+            changed(_keep_by_folder, ("score > top", "score >= top"))
+                Of two steps with the same score you keep the newer one. The older one stays the best until a step has a
+                higher score. {yours[story]}
+                when: yours["tie"]
+            step != best → scores[step] != scores.get(best)
+                You keep every step with the best score; one is enough, the oldest of them. {yours[story]}
+            steps[-last:] → steps[len(steps) - last + 1 :] || steps[-last + (best in steps[:-last]) :]
+                    || [s for s in steps if s != best][::-1][: last - 1]
+                You keep one of the newest too few: the best one comes on top of the last {last}. {yours[story]}
+            steps[-last:] → steps[-last - 1 :] || steps[-last - (best in steps[-last:]) :]
+                You keep one more than asked for. {yours[story]}
+            _keep_by_text
+                Your files are sorted as text, where "step-100" comes before "step-90": compare the numbers.
+                {yours[story]}
+                look: `int(path.stem.split("-")[1])`, or go by `scores`
+            step not in steps[-last:] → step not in steps[:last]
+                The files that stay are not the right ones. {yours[story]}
+                when: yours["The files after each step"] != expected["The files after each step"]
+        """,
+        also_right=[_keep_by_folder],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _parts(run: Run) -> dict[str, Any]:
+    """All that changes from step to step, in words that end a sentence."""
+    momentum = [run.optimizer.state.get(each, {}).get("momentum_buffer") for each in run.model.parameters()]
+    return {
+        "the weights": weights(run.model),
+        "the averaged weights": weights(run.average),
+        "the number of averaged weights": run.average.n_averaged.item(),
+        "the momentum": torch.cat([torch.zeros(0), *(each.flatten() for each in momentum if each is not None)]),
+        "the learning rate": run.optimizer.param_groups[0]["lr"],
+        "the step of the scheduler": run.scheduler.last_epoch,
+        "the scale": [run.scaler.get_scale(), run.scaler.state_dict()["_growth_tracker"]],
+        "PyTorch's random state": torch.get_rng_state(),
+        "NumPy's random state": str(run.rng.bit_generator.state),
+        "Python's random state": str(hash(random.getstate())),
+        "the mode of the model": run.model.training,
+        "the epoch": run.epoch,
+        "the batch": run.batch,
+    }
+
+
+def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    def same(a: Any, b: Any) -> bool:
+        return isinstance(b, Tensor) and torch.equal(a, b) if isinstance(a, Tensor) else a == b
+
+    return [name for name in one if not same(one[name], other[name])]
+
+
+def _train(run: Run, steps: int) -> Tensor:
+    return torch.tensor([run.step() for _ in range(steps)], dtype=torch.float64)
+
+
+def _first_session(answer: tuple, seed: int, before: int, after: int) -> dict[str, Any]:
+    """Train, save, and train on. Runs in a process of its own."""
+    run = Run(seed)
+    _train(run, before)
+    then = _parts(run)
+    state = answer[0](run)
+    seen: dict[str, Any] = {"altered": _differing(then, _parts(run)), "then": then}
+    if state is None:
+        return seen | {"nothing": True}
+    file = io.BytesIO()
+    try:
+        torch.save(state, file)
+    except Exception as error:
+        return seen | {"not saved": _refused(error)}
+    try:
+        torch.load(io.BytesIO(file.getvalue()))
+    except Exception as error:
+        return seen | {"refused": _refused(error)}
+    seen["file"] = file.getvalue()
+    seen["losses"] = _train(run, after)
+    return seen
+
+
+def _refused(error: Exception) -> str:
+    """What `torch.load` or `torch.save` says, in a few words: "numpy._core.multiarray._reconstruct"."""
+    words = re.sub(" at 0x[0-9a-f]+", "", str(error)).split("GLOBAL ")
+    return words[1].split()[0] if len(words) > 1 else f"{type(error).__name__}: {words[0]}".splitlines()[0][:100]
+
+
+def _second_session(answer: tuple, seed: int, file: bytes, then: dict, after: int) -> dict[str, Any]:
+    """Another process: a fresh run, the file, the other steps."""
+    run = Run(seed)
+    fresh = _parts(run)
+    answer[1](run, torch.load(io.BytesIO(file)))
+    now = _parts(run)
+    lost, touched = _differing(then, now), _differing(fresh, now)
+    return {"lost": lost, "touched": touched, "losses": _train(run, after), "end": _parts(run)}
+
+
+def _two_sessions(answer: Any, seed: int, before: int, after: int) -> dict[str, Any]:
+    """The probe of `everything`."""
+    first = ranks.start(answer, 2, _first_session, (seed, before, after), world_size=1)
+    ranks.judge(first)
+    seen = first[0].value
+    if seen["altered"] or "losses" not in seen:
+        return {name: seen[name] for name in ("altered", "not saved", "refused", "nothing") if name in seen}
+    second = ranks.start(answer, 2, _second_session, (seed, seen["file"], seen["then"], after), world_size=1)
+    ranks.judge(second)
+    return {"altered": [], **second[0].value, "uninterrupted": seen["losses"]}
+
+
+def _bit_by_bit(ask: Callable, seed: int, before: int, after: int) -> dict[str, Any]:
+    """The measure of `everything`: compares with a run of twelve steps in this process."""
+    seen = ask.observe(_two_sessions, seed, before, after)
+    if "losses" not in seen:
+        return seen
+    run = Run(seed)
+    losses = _train(run, before + after)[before:]
+    apart = (seen["losses"] != seen["uninterrupted"]).nonzero().flatten()
+    return {
+        "The lost parts": seen["lost"],
+        "touched": seen["touched"],
+        "The losses after going on": "equal" if torch.allclose(losses, seen["losses"], rtol=1e-6) else "different",
+        "The weights in the end": "equal" if _close(seen["end"]["the weights"], weights(run.model)) else "different",
+        "first": f"The losses are the same as without the interruption until step {before + int(apart[0])}, and not in "
+        f"step {before + int(apart[0]) + 1}."
+        if len(apart)
+        else "The losses of the next steps do not show it.",
+    }
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+_STATEFUL = ("model", "optimizer", "scheduler", "scaler", "average")
+
+
+def _everything(run):
+    return {
+        "model": run.model.state_dict(),
+        "optimizer": run.optimizer.state_dict(),
+        "scheduler": run.scheduler.state_dict(),
+        "scaler": run.scaler.state_dict(),
+        "average": run.average.state_dict(),
+        "torch": torch.get_rng_state(),
+        "numpy": run.rng.bit_generator.state,
+        "python": random.getstate(),
+        "position": (run.epoch, run.batch),
+    }
+
+
+def _go_on(run, state):
+    run.model.load_state_dict(state["model"])
+    run.optimizer.load_state_dict(state["optimizer"])
+    run.scheduler.load_state_dict(state["scheduler"])
+    run.scaler.load_state_dict(state["scaler"])
+    run.average.load_state_dict(state["average"])
+    torch.set_rng_state(state["torch"])
+    run.rng.bit_generator.state = state["numpy"]
+    random.setstate(state["python"])
+    run.epoch, run.batch = state["position"]
+
+
+def _everything_in_a_loop(run):
+    state = {name: getattr(run, name).state_dict() for name in _STATEFUL}
+    _, numbers, _ = random.getstate()
+    return [state, run.epoch, run.batch, repr(run.rng.bit_generator.state), list(numbers), torch.random.get_rng_state()]
+
+
+def _go_on_in_a_loop(run, state):
+    parts, run.epoch, run.batch, numpy, numbers, pytorch = state
+    for name, part in parts.items():
+        getattr(run, name).load_state_dict(part)
+    run.rng = np.random.default_rng()
+    run.rng.bit_generator.state = eval(numpy)
+    random.setstate((3, tuple(numbers), None))
+    torch.set_rng_state(pytorch)
+
+
+STEPPED = ("the weights", "the momentum", "the step of the scheduler", "the averaged weights", "the batch")
+
+
+def _saving(*places: tuple[str, str]) -> tuple[Callable, Callable]:
+    return changed(_everything, *places), _go_on
+
+
+def _lost(*names: str) -> Callable:
+    """A `when`: these parts are lost."""
+    return lambda yours, *_: {*names} <= {*yours["The lost parts"]}
+
+
+exercise(
+    "everything",
+    seconds=SECONDS,
+    title="Everything that a run remembers",
+    minutes=10,
+    difficulty=4,
+    points=4,
+    takeaway="If it changes from step to step, it belongs in the file: five state dicts, three random states, two "
+    "numbers for the position. `torchcourse.checkpoint.RngState` holds the random states.",
+    hints=(
+        "Go through `step` line by line: what does the line read that a step before has written? Five of these things "
+        "have a `state_dict()`, three draw random numbers, two are plain numbers.",
+        "`torch.get_rng_state()` and `torch.set_rng_state`; `random.getstate()` and `random.setstate`; "
+        "`run.rng.bit_generator.state` is a dict that you can read and assign.",
+        '`for name in ("model", "optimizer", "scheduler", "scaler", "average"):` with '
+        "`state[name] = getattr(run, name).state_dict()`; then the random states, `run.epoch` and `run.batch`.",
+    ),
+    spec=Spec(
+        draw=lambda new: [(new.size(0, 999), *new.pick([(7, 5), (8, 5), (11, 4)]))],
+        solution=(_everything, _go_on),
+        measure=_bit_by_bit,
+        finds={
+            "The lost parts": [],
+            "The losses after going on": "equal",
+            "The weights in the end": "equal",
+        },
+        mistakes=[
+            """
+            torch.get_rng_state() → torch.manual_seed(0).get_state()
+            run.model.state_dict() → run.model.eval().state_dict()
+                Saving changed the run. After `everything`, this is not as it was before: {yours[altered][0]}.
+                look: `everything`: a function that returns a state does not change it
+                when: yours["altered"]
+            (lambda run: print(end=""), _go_on)
+                `everything` returned None.
+                look: is there a `return` at its end?
+                when: "nothing" in yours
+            run.optimizer.state_dict() → lambda: 0
+            run.average.state_dict() → run.average
+                `torch.save` cannot write what you return: {yours[not saved]}.
+                look: `state_dict()` of models and optimizers, not the objects themselves
+                when: "not saved" in yours
+            """,
+            Mistake(
+                "What you return does not go through a file: `torch.load` takes tensors, numbers, strings and "
+                "containers, and refuses {yours[refused]}.",
+                _saving(("run.model.state_dict()", "run.model")),
+                _saving(("run.rng.bit_generator.state", "run.rng")),
+                _saving(("run.rng.bit_generator.state", "np.random.get_state()")),  # outdated
+                look="`state_dict()` of models and optimizers, `.bit_generator.state` of a generator of NumPy",
+                when=lambda yours, *_: "refused" in yours,
+            ),
+            """
+            run.model.load_state_dict(state["model"])
+                    → run.model = pickle.loads(pickle.dumps(run.model)); run.model.load_state_dict(state["model"])
+                `go_on` puts another model into `run`, and the optimizer still holds the weights of the former.
+                look: `load_state_dict` fills the model that is there
+                when: says(yours, "No inf checks were recorded")
+            (_everything, lambda run, state: None if state else 0)
+            (_everything, lambda run, state: _go_on(Run(0), state))
+                Nothing is back in `run`: `go_on` fills the very run that it gets, and what it returns is ignored.
+                {yours[first]}
+                look: `load_state_dict` of each part of `run`; no new `Run`
+                when: _lost(*STEPPED)(yours) and not {*STEPPED} & {*yours["touched"]}
+            (_everything, lambda run, state: _go_on(run, state) or run.step() and None)
+                Nothing in `run` is as it was saved: after `go_on`, it is different, as if it had taken a step.
+                {yours[first]}
+                look: `go_on` only restores; the check calls `run.step()`
+                when: _lost(*STEPPED)
+            run.model.load_state_dict(state["model"]) → pass
+                The model does not have the saved weights. {yours[first]}
+                look: `run.model.load_state_dict(…)`
+                when: _lost("the weights")
+            run.optimizer.load_state_dict(state["optimizer"]) → pass || torch.optim.SGD(run.model.parameters())
+                The optimizer starts over: its momentum is lost. {yours[first]}
+                look: `run.optimizer.state_dict()`, and `load_state_dict` of the optimizer in `run`
+                when: _lost("the momentum")
+            run.scheduler.load_state_dict(state["scheduler"]) → pass
+                The scheduler starts over: it is at another step than it was. {yours[first]}
+                look: `run.scheduler.state_dict()`
+                when: _lost("the step of the scheduler")
+            random.setstate(state["python"])
+                    → random.setstate(state["python"]); run.optimizer.param_groups[0]["lr"] = 0.1
+                The learning rate is not the one that the run had. {yours[first]}
+                look: the optimizer holds the learning rate: nothing after its `load_state_dict` may change it
+                when: _lost("the learning rate")
+            run.scaler.load_state_dict(state["scaler"]) → pass
+                The scaler starts over: its scale, or the number of steps since it last grew, is lost. {yours[first]}
+                look: `run.scaler.state_dict()`
+                when: _lost("the scale")
+            run.average.load_state_dict(state["average"]) → pass || run.average.module.load_state_dict(state['model'])
+                The averaged weights are lost. They are what you would have evaluated in the end. {yours[first]}
+                look: `run.average.state_dict()`
+                when: _lost("the averaged weights")
+            run.average.load_state_dict(state["average"])
+                    → run.average.load_state_dict(state["average"]); run.average.n_averaged.zero_()
+                The average does not know how many steps it has seen, so the next step replaces it. {yours[first]}
+                look: `run.average.state_dict()` holds the weights and the number
+                when: _lost("the number of averaged weights")
+            run.epoch, run.batch = state["position"] → pass
+            (run.epoch, run.batch) → (run.epoch, 0) || (run.epoch, run.batch + 1)
+                The position within the epoch is lost: the run repeats batches, or skips some. {yours[first]}
+                look: `run.epoch` and `run.batch`: `everything` keeps both, and `go_on` assigns them to `run` itself
+                when: {"the epoch", "the batch"} & {*yours["The lost parts"]}
+            torch.set_rng_state(state["torch"]) → pass && run.rng.bit_generator.state = state["numpy"] → pass
+                    && random.setstate(state["python"]) → pass
+            torch.set_rng_state(state["torch"]) → torch.manual_seed(0)
+                    && run.rng.bit_generator.state = state["numpy"] → run.rng = np.random.default_rng(0)
+                    && random.setstate(state["python"]) → random.seed(0)
+                None of the three random generators goes on where it stopped: PyTorch's (dropout), NumPy's (noise),
+                Python's (mirroring). {yours[first]}
+                look: their states, not their seeds
+                when: _lost("PyTorch's random state", "NumPy's random state", "Python's random state")
+            torch.set_rng_state(state["torch"]) → pass
+            random.setstate(state["python"]) → random.setstate(state["python"]); torch.rand(1)
+                PyTorch's random numbers do not continue where they stopped, so dropout drops other values.
+                {yours[first]}
+                look: `torch.get_rng_state()`, `torch.set_rng_state`; the latter after all that draws
+                when: _lost("PyTorch's random state")
+            run.rng.bit_generator.state = state["numpy"]
+                    → pass || np.random.default_rng().bit_generator.state = state['numpy']
+                NumPy's random numbers do not continue where they stopped, so the noise is another one:
+                `torch.manual_seed` and `torch.set_rng_state` touch neither NumPy nor Python. {yours[first]}
+                look: `run.rng.bit_generator.state`
+                when: _lost("NumPy's random state")
+            random.setstate(state["python"]) → pass
+                Python's random numbers do not continue where they stopped, so other images are mirrored:
+                `torch.manual_seed` and `torch.set_rng_state` touch neither NumPy nor Python. {yours[first]}
+                look: `random.getstate()`, `random.setstate`
+                when: _lost("Python's random state")
+            """,
+        ],
+        also_right=[(_everything_in_a_loop, _go_on_in_a_loop)],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class _Backbone(nn.Module):
+    """float [N, 6] -> logits [N, classes]; some of its names contain "module." somewhere inside."""
+
+    def __init__(self, classes: int, seed: int) -> None:
+        super().__init__()
+        self.embed = nn.Linear(6, 5)
+        self.submodule = nn.Linear(5, 4)
+        self.tower = nn.ModuleDict({"module": nn.Linear(4, 4)})
+        self.norm = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, classes)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for value in self.state_dict().values():
+                if value.is_floating_point():
+                    value.copy_(torch.randn(value.shape, generator=generator) + 1.5)
+
+
+class _Attack:
+    """Makes a folder as soon as it is unpickled."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (self.folder,)
+
+
+def _load_theirs(answer: Any, prefix: str, classes: int, half: bool, place: str, attack: bool, seed: int) -> dict:
+    """What the answer loads from someone else's file, and what it reports."""
+    theirs, model = _Backbone(classes, seed), _Backbone(3, seed + 1)
+    saved = {
+        prefix + name: value.half() if half and value.is_floating_point() else value
+        for name, value in theirs.state_dict().items()
+    }
+    if classes != 3:  # made for something else: there is one more, and one is not there
+        saved[f"{prefix}extra.weight"] = torch.ones(2)
+        del saved[f"{prefix}embed.bias"]
+        saved[f"{prefix}submodule.weight"] = saved[f"{prefix}submodule.weight"].T.contiguous()  # as many numbers
+        saved[f"{prefix}norm.bias"] = torch.ones(1)  # one number, which `copy_` would spread
+    with tempfile.TemporaryDirectory(prefix="torchcourse-") as folder:
+        if attack:
+            saved["embed.bias"] = _Attack(f"{folder}/owned")
+        path = Path(folder, "theirs.pt")
+        with mock.patch("torch.serialization.location_tag", lambda storage: place):
+            torch.save(saved, path)
+        try:
+            result = call(answer, path, model, may_change=True, may_return_none=True)
+        except AnswerRaised:
+            if not attack:
+                raise
+            result = "refused"
+        ran = Path(folder, "owned").exists()
+    if attack:
+        return {"The attack": "it ran" if ran else "refused" if result == "refused" else "loaded in part"}
+    pair = isinstance(result, tuple | list) and len(result) == 2
+    if not pair or not all(isinstance(part, list | tuple | set | dict) for part in result):
+        return {"instead": show(result)}
+    missing, unexpected = (sorted(map(str, part)) for part in result)
+    state = model.state_dict()
+    return {
+        "The missing names": missing,
+        "The unexpected names": unexpected,
+        "The weights": torch.cat([value.detach().double().flatten() for value in state.values()]),
+        "The dtypes": sorted({str(value.dtype).removeprefix("torch.") for value in model.parameters()}),
+        "The devices": sorted({value.device.type for value in state.values()}),
+    }
+
+
+def _their_files(new: Inputs) -> list[tuple]:
+    """prefix, classes, half precision, where it was saved, an attack, seed"""
+    seed = new.size(0, 10**6)
+    return [
+        ("", 3, False, "cpu", False, seed),
+        ("module.", 3, False, "cpu", False, seed + 10),
+        ("module._orig_mod.", 3, False, "cpu", False, seed + 20),
+        ("_orig_mod.module.", 3, False, "cpu", False, seed + 25),
+        ("_orig_mod.", 10, True, "cpu", False, seed + 30),
+        ("module.", 3, True, "cuda:63", False, seed + 40),
+        ("", 3, False, "cpu", True, seed + 50),
+    ]
+
+
+def _load_by_copying(path, model):
+    own, loaded, unexpected = model.state_dict(), set(), []
+    for name, tensor in torch.load(path, map_location="cpu").items():
+        name = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
+        try:
+            own[name].copy_(tensor)
+            loaded.add(name)
+        except (KeyError, RuntimeError):
+            unexpected.append(name)
+    return [name for name in own if name not in loaded], unexpected
+
+
+def _load_any(path, model):
+    saved = torch.load(path, map_location="cpu", weights_only=True)
+    own, fits, unexpected = model.state_dict(), {}, []
+    for name, tensor in saved.items():
+        while name.startswith(("module.", "_orig_mod.")):
+            name = name.partition(".")[2]
+        if name in own and own[name].shape == tensor.shape:
+            fits[name] = tensor
+        else:
+            unexpected.append(name)
+    model.load_state_dict(fits, strict=False)
+    return [name for name in own if name not in fits], unexpected
+
+
+_load_but = partial(changed, _load_any)
+
+
+def _load_one_by_one(path, model):
+    saved = {}
+    for name, tensor in torch.load(path, "cpu").items():
+        words = name.split(".")
+        while words[0] in ("module", "_orig_mod"):
+            words = words[1:]
+        saved[".".join(words)] = tensor
+    missing, unexpected = set(model.state_dict()), set(saved)
+    with torch.no_grad():
+        for name, value in [*model.named_parameters(), *model.named_buffers()]:
+            if name in saved and saved[name].size() == value.size():
+                value.copy_(saved[name])
+                missing.remove(name)
+                unexpected.remove(name)
+    return missing, unexpected
+
+
+def _load_and_trust(path, model):
+    try:
+        return _load_any(path, model)
+    except pickle.UnpicklingError:
+        torch.load(path, map_location="cpu", weights_only=False)  # on purpose
+        raise
+
+
+def _swallowed(path, model):
+    try:
+        return _load_any(path, model)
+    except Exception:
+        return [], []
+
+
+def _load_silently(path, model):
+    own = model.state_dict()
+    saved = {name.removeprefix("_orig_mod."): value for name, value in torch.load(path, map_location="cpu").items()}
+    model.load_state_dict(
+        {name: value for name, value in saved.items() if name in own and value.shape == own[name].shape}, strict=False
+    )
+    return [], []
+
+
+FILE_NAMES = "The missing names", "The unexpected names"
+
+
+def _only(yours: dict, expected: dict, fits: Callable[[str], bool]) -> bool:
+    """Whether there are names that should have been loaded, and all of them are such names."""
+    names = {*yours[FILE_NAMES[0]]} - {*expected[FILE_NAMES[0]]}
+    return bool(names) and all(map(fits, names))
+
+
+exercise(
+    "load_any",
+    title="Load what fits",
+    minutes=8,
+    difficulty=3,
+    points=3,
+    takeaway="Strip prefixes at the front only, load what fits by name and shape, and report the rest: a "
+    "`strict=False` without a report hides a model that is half random.",
+    hints=(
+        "Four steps: load safely to the CPU; clean each name at its front; take what is in the model with the same "
+        "shape; load it, and return the names of the rest.",
+        '`name.startswith(("module.", "_orig_mod."))` tells whether there is a prefix, '
+        '`name.partition(".")[2]` is the name without it; a `while` takes off several.',
+        "`fits = {…}`, `model.load_state_dict(fits, strict=False)`, then `[name for name in model.state_dict() if name "
+        "not in fits]` for what is missing.",
+    ),
+    spec=Spec(
+        draw=_their_files,
+        solution=_load_any,
+        probe=_load_theirs,
+        by_case=True,
+        rtol=1e-6,
+        mistakes=[
+            """
+            = _load_any(path, model) and None
+            = _load_any(path, model)[0]
+                Your function should return two lists of names, (missing, unexpected). It returned {yours[instead]}.
+                look: its `return`
+                when: "instead" in yours
+            """,
+            Mistake(
+                "The file ran code on your machine, because `weights_only` is switched off. Here it only made "
+                "a folder.",
+                _load_but(("weights_only=True", "weights_only=False")),  # outdated
+                _load_and_trust,
+                look="`weights_only=True`, the default, and no second attempt without it",
+                when=_has("The attack", "it ran"),
+            ),
+            r"""
+            _swallowed
+                A file with something else than tensors in it should be refused: let the error of `torch.load` through.
+                look: `except`
+                when: _has("The attack", "loaded in part")
+            , map_location="cpu" →
+                The file was saved on a GPU that this machine does not have, and your function wants to put its tensors
+                there.
+                look: `torch.load(path, map_location="cpu")`; `load_state_dict` then copies to where the model is
+                when: says(yours, "deserialize object on")
+            and own[name].shape == tensor.shape →
+                A layer with another shape does not fit, and `strict=False` does not leave it out: `load_state_dict`
+                raises.
+                look: compare the shapes first
+                when: says(yours, "size mismatch")
+            , strict=False →
+                The names and shapes do not fit all at once, and your function raises: load what fits, and report the
+                rest.
+                look: `strict=False`, with lists of your own
+                when: says(yours, "Missing key", "Unexpected key")
+            [name for name in own if name not in fits], unexpected → [], []
+                Nothing is reported. A file that fits nowhere would look like one that fits: your lists are empty, and
+                there are {expected[The missing names]} missing and {expected[The unexpected names]} unexpected.
+                look: the two lists
+                when: not yours[FILE_NAMES[0]] and not yours[FILE_NAMES[1]] and expected[FILE_NAMES[0]] and
+                    torch.allclose(yours["The weights"], expected["The weights"])
+            [name for name in own if name not in fits], unexpected
+                    → unexpected, [name for name in own if name not in fits]
+                The two lists are in the other order: first what the model has and the file has not.
+                when: expected[FILE_NAMES[0]] != expected[FILE_NAMES[1]] and [yours[name] for name in FILE_NAMES] ==
+                    [expected[name] for name in FILE_NAMES[::-1]]
+            for name, tensor in → for full, tensor in && while → name = full\n        while
+                    && append(name) → append(full)
+                The unexpected names should be without a prefix. You have {yours[The unexpected names]}.
+                when: yours[FILE_NAMES[1]] and yours[FILE_NAMES[1]] == [prefix + name for name in
+                    expected[FILE_NAMES[1]]]
+            model.load_state_dict(fits, strict=False) → pass || own.update(fits)
+            _load_silently
+                Your lists say that everything was loaded, but the model does not have the weights of the file.
+                look: `model.load_state_dict(…)` of the model that comes in. The prefix of the names was {prefix!r}.
+                when: not yours[FILE_NAMES[0]] and not yours[FILE_NAMES[1]] and not torch.allclose(yours["The weights"],
+                    expected["The weights"], rtol=1e-4)
+            while name.startswith(("module.", "_orig_mod.")):\n            name = name.partition(".")[2]
+                    → name = name.replace("_orig_mod.", "").replace("module.", "")
+                    || name = name.split("module.")[-1].removeprefix("_orig_mod.")
+                You take "module." out of the middle of names, too: {yours[The missing names]} should have been loaded.
+                It is a prefix only at the front.
+                look: `startswith`, `removeprefix`; not `replace`
+                when: {*yours[FILE_NAMES[0]]} - {*expected[FILE_NAMES[0]]} and all("module" in name for name in
+                    {*yours[FILE_NAMES[0]]} - {*expected[FILE_NAMES[0]]})
+            own[name].shape == tensor.shape → own[name].shape == tensor.shape and tensor.dtype == own[name].dtype
+                A tensor of another dtype fits as well: `load_state_dict` converts it. You left out {yours[The missing
+                names]}.
+                look: compare names and shapes
+                when: half and _only(yours, expected, lambda name: "num_batches" not in name)
+            own[name].shape == tensor.shape → own[name].numel() == tensor.numel()
+                    && fits[name] = tensor → fits[name] = tensor.reshape(own[name].shape)
+                A tensor with as many numbers in another shape does not fit: reshaped, its numbers end up in the wrong
+                places. The missing names are {expected[The missing names]}; yours are {yours[The missing names]}.
+                look: compare `shape`, not `numel()`
+                when: "submodule.weight" in {*expected[FILE_NAMES[0]]} - {*yours[FILE_NAMES[0]]} and not
+                    torch.allclose(yours["The weights"], expected["The weights"], rtol=1e-4)
+            _load_by_copying
+                A tensor of shape (1,) does not fit one of shape (4,): `copy_` spreads its one number over all places.
+                The missing names are {expected[The missing names]}; yours are {yours[The missing names]}.
+                look: compare `shape` before you copy
+                when: "norm.bias" in {*expected[FILE_NAMES[0]]} - {*yours[FILE_NAMES[0]]} and not
+                    torch.allclose(yours["The weights"], expected["The weights"], rtol=1e-4)
+            model.state_dict() → dict(model.named_parameters())
+                Buffers belong to the state of a model, too: the running statistics of a batch norm should be loaded.
+                look: `model.state_dict()` has parameters and buffers, `named_parameters()` has not
+                when: "norm.running_mean" in yours[FILE_NAMES[1]]
+            while name.startswith(("module.", "_orig_mod.")):\n            name = name.partition(".")[2]
+                    → name = name.lstrip("module.").lstrip("_orig_mod.")
+                `lstrip` takes off letters, not a prefix: {yours[The missing names]} should have been loaded.
+                look: `removeprefix`
+                when: _only(yours, expected, lambda name: name.startswith("embed."))
+            while name.startswith(("module.", "_orig_mod.")):\n            name = name.partition(".")[2]
+                    → pass || name = name.removeprefix("module.")
+                    || name = name.removeprefix("module.").removeprefix("_orig_mod.").removeprefix("_orig_mod.")
+                With the prefix {prefix!r} nothing fits: {yours[The unexpected names]}.
+                look: both prefixes, in either order
+                when: len({*yours[FILE_NAMES[0]]} - {*expected[FILE_NAMES[0]]}) >= 9
+            strict=False → strict=False, assign=True
+            saved = torch → model.half() if 0 else None; saved = torch
+                    && return [ → model.to(next(iter(saved.values())).dtype)\n    return [
+                The parameters of the model have another dtype now, {yours[The dtypes]}: the file decided it.
+                look: `load_state_dict` copies and converts; with `assign=True` it takes the file's tensors
+                when: yours["The dtypes"] != expected["The dtypes"]
+            strict=False) → strict=False)\n    unexpected and nn.init.zeros_(model.head.weight)
+                The weights of the model are not the right ones: what fits should be as in the file, and the rest as it
+                was.
+                when: not torch.allclose(yours["The weights"], expected["The weights"], rtol=1e-4)
+            = (_load_any(path, model)[0], [])
+                Your list of unexpected names is empty. In the file, but not loaded: {expected[The unexpected names]}.
+                look: `load_state_dict` cannot report what you leave out before you call it
+                when: not yours[FILE_NAMES[1]] and expected[FILE_NAMES[1]] and yours[FILE_NAMES[0]] ==
+                    expected[FILE_NAMES[0]]
+            = (lambda a, b: ([n for n in a if n not in b], b))(*_load_any(path, model))
+            = (lambda a, b: (a, [n for n in b if n not in a]))(*_load_any(path, model))
+                A tensor that is in the file with another shape was not loaded: its name belongs in both lists. Yours
+                have {yours[The missing names]} and {yours[The unexpected names]}.
+                when: any("head" not in str(yours[name]) for name in FILE_NAMES) and all({*yours[name]} <
+                    {*expected[name]} or yours[name] == expected[name] for name in FILE_NAMES)
+            """,
+        ],
+        also_right=[_load_one_by_one, _load_but((", weights_only=True", ""))],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+AGAIN = 75
+MOMENT = 20.0  # seconds for the ranks of one case; they need a fraction of one
+WRITES = 0.5  # seconds that rank 0 takes to save: long enough that a rank that does not wait leaves before
+
+
+class _Killed(BaseException):
+    """In place of the end of this process by a signal: then the other rank does not have to wait for a dead one."""
+
+
+def _notified_on_rank(answer: Callable, first: int, last: int, notices: list[tuple]) -> dict[str, Any]:
+    """What the answer does on this rank. notices: (rank, signal, "step" or "save", the step in which it comes)"""
+    me = dist.get_rank()
+    seen: dict[str, Any] = {"made": [], "saves": [], "in a step": False, "left a step": False, "code": None}
+    seen |= {"saved": 0.0, "left": 0.0}
+    busy: list[int] = []
+
+    def notify(place: str, at: int) -> bool:
+        """Send this process the signals that come here. Returns whether one of them would end it."""
+        for name in (name for rank, name, where, when in notices if (rank, where, when) == (me, place, at)):
+            number = getattr(signal, name)
+            blocked = number in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            if signal.getsignal(number) in (signal.SIG_DFL, None) and not blocked:
+                seen["died"], seen["died in"] = name, place
+                return True
+            os.kill(os.getpid(), number)
+        return False
+
+    def step(number: int) -> None:
+        busy.append(number)
+        gradients = torch.tensor([1.0, 2.0, float(notify("step", number))])
+        dist.all_reduce(gradients)
+        if gradients[-1]:
+            raise _Killed
+        seen["made"].append(int(number))
+        busy.clear()
+
+    def save(number: int) -> None:
+        seen["saves"].append(int(number))
+        seen["in a step"] |= bool(busy)
+        if notify("save", number):
+            raise _Killed
+        time.sleep(0.0 if me else WRITES)
+        seen["saved"] = time.monotonic()  # one clock for all processes of a machine
+
+    try:
+        seen["code"] = answer(step, save, first, last)
+    except SystemExit as leaves:
+        seen["code"], seen["left a step"] = leaves.code, bool(busy)
+    except _Killed:
+        pass
+    seen["left"] = time.monotonic()
+    seen["code"] = seen["code"] if type(seen["code"]) is int else show(seen["code"])
+    return seen
+
+
+def _in_a_notified_world(answer: Any, first: int, last: int, notices: list[tuple]) -> dict[str, Any]:
+    """The probe of `last_minute`."""
+    outcome = ranks.start(answer, 1, _notified_on_rank, (first, last, notices), world_size=2, timeout=MOMENT)
+    for rank in outcome:
+        if rank.status == "died" and (rank.exit_code or 0) < 0:
+            name = signal.Signals(-rank.exit_code).name
+            return {"ranks": [{"died": name, "died in": "step", "rank": rank.rank}]}
+    lost = ranks.lost(outcome)
+    if not lost:
+        ranks.judge(outcome)
+    return {"ranks": [rank.value for rank in outcome if rank.status == "returned"], **lost}
+
+
+def _stopped(ask: Callable, first: int, last: int, notices: list[tuple]) -> dict[str, Any]:
+    """The measure of `last_minute`."""
+    seen = ask.observe(_in_a_notified_world, first, last, notices)
+    came = next(((rank, name, at) for rank, name, where, at in notices if where == "step"), None)
+    stop = came[2] + 1 if came else last
+    saved = max((one.get("saved", 0.0) for one in seen["ranks"]), default=0.0)
+    for one in seen["ranks"]:
+        one["early"] = one.pop("left", saved) < saved
+    right = {"made": [*range(first, stop)], "saves": [stop], "code": AGAIN if came else 0}
+    right |= {"in a step": False, "early": False}
+    in_order = [all(one.get(name) == value for name, value in right.items()) for one in seen["ranks"]]
+    died = next(((i, one) for i, one in enumerate(seen["ranks"]) if "died" in one), None)
+    seen |= {
+        "stop": stop,
+        "right": right["made"],
+        "rank": died and died[1].get("rank", died[0]),
+        "died": died and died[1]["died"],
+    }
+    seen |= {"died in": died and died[1]["died in"]}
+    seen["signal"] = f"{came[1]} for rank {came[0]} in step {came[2]}" if came else "no signal"
+    if len(seen["ranks"]) == 2:
+        one, other = seen["ranks"]
+        seen |= {name: one[name] if one[name] == other[name] else [one[name], other[name]] for name in right}
+        seen |= {"latest": max([*one["made"], *other["made"]], default=None)}
+        seen |= {"next": next(iter([*one["saves"], *other["saves"]]), None)}
+    return {"The stop": "in good order" if in_order == [True, True] else "not in good order", **seen}
+
+
+def _notices(new: Inputs) -> list[tuple]:
+    first, at = new.size(0, 40), [new.size(1, 3) for _ in range(3)]
+    return [
+        (first, first + 6, [(1, "SIGUSR1", "step", first + at[0])]),
+        (first, first + 6, [(0, "SIGTERM", "step", first + at[1])]),
+        (first, first + 3, []),
+        (first, first + 6, [(0, "SIGUSR1", "step", first + at[2]), (0, "SIGTERM", "save", first + at[2] + 1)]),
+    ]
+
+
+def _last_minute(step, save, first, last):
+    asked = []
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda number, frame: asked.append(number))
+    for number in range(first, last):
+        step(number)
+        stop = torch.tensor(float(len(asked)))
+        dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+        if stop:
+            save(number + 1)
+            dist.barrier()
+            return AGAIN
+    save(last)
+    dist.barrier()
+    return 0
+
+
+_minute_but = partial(changed, _last_minute)
+
+
+def _last_minute_with_event(step, save, first, last):
+    flag = {"stop": False}
+
+    def handle(number, frame):
+        flag["stop"] = True
+
+    old = [signal.signal(number, handle) for number in (signal.SIGUSR1, signal.SIGTERM)]
+    number = first
+    while number < last:
+        step(number)
+        number += 1
+        everyone = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, flag["stop"])
+        if any(everyone):
+            break
+    save(number)
+    dist.all_gather_object(everyone, flag["stop"])  # also waits for all ranks
+    signal.signal(signal.SIGUSR1, old[0])
+    signal.signal(signal.SIGTERM, old[1])
+    return AGAIN if any(everyone) else 0
+
+
+def _last_minute_in_handler(step, save, first, last):
+    now = [first]
+
+    def handle(number, frame):
+        save(now[0])
+        sys.exit(AGAIN)
+
+    signal.signal(signal.SIGUSR1, handle)
+    signal.signal(signal.SIGTERM, handle)
+    for number in range(first, last):
+        now[0] = number
+        step(number)
+    save(last)
+    return 0
+
+
+exercise(
+    "last_minute",
+    seconds=SECONDS,
+    title="The last minute of a job",
+    minutes=9,
+    difficulty=4,
+    points=4,
+    takeaway="A handler only takes a note. The loop looks at it after a whole step, asks the other ranks, saves, and "
+    "leaves with a code that means: start me again. `torchcourse.checkpoint.StopFlag` does this.",
+    hints=(
+        "The handler runs in the middle of a step, so all it does is remember. After each step, every rank has to "
+        "learn whether any of them has been asked to stop.",
+        "`signal.signal(signal.SIGUSR1, handle)` with `def handle(number, frame):`. A tensor that is 1.0 on ranks with "
+        "a note, and `dist.all_reduce(stop, op=dist.ReduceOp.MAX)`, make all ranks agree.",
+        "After `step(number)`: `stop = torch.tensor(float(len(asked)))`, the all-reduce, and `if stop:` `save(number + "
+        "1)`, `dist.barrier()`, and `return AGAIN`. After the loop: `save(last)`, the barrier, and `return 0`.",
+    ),
+    spec=Spec(
+        draw=_notices,
+        solution=_last_minute,
+        measure=_stopped,
+        finds={"The stop": "in good order"},
+        by_case=True,
+        mistakes=r"""
+            save(number → signal.signal(signal.SIGTERM, signal.SIG_DFL)\n            save(number
+                {yours[died]} ended the process of rank {yours[rank]} while it saved: a signal may come more than once.
+                look: keep your handlers until `save` is done
+                when: _has("died in", "save")
+            (signal.SIGTERM, signal.SIGUSR1) → (signal.SIGTERM,) || (signal.SIGUSR1,) || ()
+                {yours[died]} ended the process of rank {yours[rank]} in the middle of a step, because your function
+                does not handle it.
+                look: `signal.signal(…)` for both, SIGTERM and SIGUSR1
+                when: yours["died"]
+            _last_minute_in_handler
+            lambda number, frame: asked.append(number) → lambda number, frame: [save(number), asked.append(number)]
+                `save` is called in the middle of a step ({yours[signal]}): some weights are from before it, others from
+                after it.
+                look: the handler only remembers, and the loop saves after the step
+                when: any(one["in a step"] for one in yours["ranks"])
+            lambda number, frame: asked.append(number) → lambda number, frame: sys.exit(75)
+                Your handler leaves in the middle of a step ({yours[signal]}): nothing of this step is saved, and the
+                other rank waits for its gradients.
+                look: the handler only remembers, and the loop stops after the step
+                when: any(one["left a step"] for one in yours["ranks"])
+            dist.all_reduce(stop, op=dist.ReduceOp.MAX) → pass
+            dist.all_reduce(stop, op=dist.ReduceOp.MAX)\n        if stop → if stop
+                A rank stops alone ({yours[signal]}), and the other one waits for it forever: {yours[deadlock]}. Ranks
+                have to agree.
+                look: an all-reduce of the note after each step, on every rank. {yours[lines]}
+                when: "deadlock" in yours
+            torch.tensor(float(len(asked))) → torch.zeros(1 + len(asked))
+                The ranks meet in a collective with different tensors: {yours[tensors]}.
+                look: all ranks make the same calls after each step, whether they got a signal or not. {yours[lines]}
+                when: "tensors" in yours
+            dist.all_reduce(stop, op=dist.ReduceOp.MAX) → dist.broadcast(stop, src=0)
+            ReduceOp.MAX → ReduceOp.MIN
+            lambda number, frame: asked.append(number) → signal.SIG_IGN
+            return AGAIN → pass
+                Nothing stops: there was {yours[signal]}, and all steps are made. One rank with a note is enough.
+                look: the handler, and how the ranks agree: an all-reduce with MAX or SUM hears every rank, a broadcast
+                    only one
+                when: notices and all(one["made"] == [*range(first, last)] for one in yours["ranks"])
+            save(number + 1) → pass
+            save(last) → pass
+                Nothing is saved. With {yours[signal]}, `save` has to be called once, with {yours[stop]}.
+                when: not any(one["saves"] for one in yours["ranks"])
+            save(number + 1) → dist.get_rank() == 0 and save(number + 1)
+                Only some ranks call `save`: {yours[saves]}. What has to happen once is for `save` to decide.
+                when: not all(one["saves"] for one in yours["ranks"])
+            step(number) → save(number)\n        step(number)
+            save(number + 1) → save(number + 1)\n            save(last)
+                `save` is called more than once: with {yours[saves]}.
+                when: any(len(one["saves"]) > 1 for one in yours["ranks"])
+            if stop: → if stop and number % 2 == 7 or number == last - 2:
+            range(first, last) → range(first - 1, last) || range(first, last + 1)
+                The steps are {yours[made]}. With {yours[signal]}, they should be {yours[right]}.
+                look: begin with `first`, make each step once, and stop after the step in which the signal came
+                when: any(one["made"] != [*range(first, yours["stop"])] for one in yours["ranks"])
+            save(number + 1) → save(number)
+                The run would repeat a step: the last one that is made is {yours[latest]}, and you save {yours[next]} as
+                the one to continue with.
+                look: `save` takes the number of the step that comes next
+                when: yours["next"] == yours["latest"]
+            save(number + 1) → save(number + 2)
+                The run would leave out a step: the last one that is made is {yours[latest]}, and you save {yours[next]}
+                as the one to continue with.
+                look: `save` takes the number of the step that comes next
+                when: yours["next"] > yours["latest"] + 1
+            dist.barrier()\n            return → return
+                A rank returns while another one is still saving ({yours[signal]}). It would end with 75. Slurm and
+                torchrun take that for a failure, and may then kill the rank that is saving.
+                look: `dist.barrier()` between `save` and `return`
+                when: any(one["early"] for one in yours["ranks"])
+            AGAIN → 0
+            return AGAIN → return
+            AGAIN → number
+            0 → AGAIN || None
+                With {yours[signal]}, your function returns {yours[code]}. A run that is done returns 0; one that has to
+                be started again returns 75, AGAIN.
+                look: the two `return`s
+                when: any(one["made"] for one in yours["ranks"])
+        """,
+        also_right=[
+            _last_minute_with_event,
+            _minute_but(("op=dist.ReduceOp.MAX", "dist.ReduceOp.SUM")),
+            _minute_but(("return AGAIN", "sys.exit(AGAIN)")),
+        ],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _save_interval(save, between, restart):
+    interval = math.sqrt(2 * save * between)
+    return interval, save / interval + (interval / 2 + restart) / between
+
+
+def _intervals(new: Inputs) -> list[tuple]:
+    """Runs that save in seconds, and a large model that takes minutes: it should save every few hours."""
+    small = [(new.size(20, 90), 3600 * new.size(5, 30), 60 * new.size(4, 15)) for _ in range(3)]
+    return [*small, (new.size(300, 900), 3600 * new.size(40, 100), 60 * new.size(10, 30))]
+
+
+def _by_search(save, between, restart):
+    def share(t):
+        return save / t + (t / 2 + restart) / between
+
+    low, high = save / 100, between * 100
+    for _ in range(200):
+        a, b = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, b) if share(a) < share(b) else (a, high)
+    return low, share(low)
+
+
+def _two_numbers(ask: Callable, save: float, between: float, restart: float) -> dict[str, Any]:
+    """The measure of `save_interval`."""
+    pair = ask(save, between, restart)
+    numbers = [*map(plain_number, pair)] if isinstance(pair, tuple | list) and len(pair) == 2 else [None]
+    if None in numbers:
+        return {"instead": show(pair)}
+    return {"The interval": numbers[0], "The share": numbers[1]}
+
+
+exercise(
+    "save_interval",
+    title="How often to save",
+    minutes=3,
+    difficulty=2,
+    points=1,
+    takeaway="√(2 · cost of a save · time between failures). The restart costs as well, but does not change the "
+    "interval. Near the minimum the curve is flat: half the interval or twice of it costs little more.",
+    hints=(
+        "One second of training costs: `save / interval` for the saves, and one `between`-th of a failure, which costs "
+        "half an interval on average, and the restart.",
+        "The derivative of `save / t + t / (2 * between)` is zero where `t * t == 2 * save * between`.",
+    ),
+    spec=Spec(
+        draw=_intervals,
+        solution=_save_interval,
+        measure=_two_numbers,
+        rtol=1e-3,
+        look="what saves and failures cost for each second of training; the sum is smallest where its derivative is 0",
+        mistakes="""
+            2 * save → save
+                Your interval lacks the 2: a failure costs half an interval on average. The interval is {expected[The
+                interval]:.0f} s; yours was {yours[The interval]:.0f} s.
+            interval / 2 → interval
+            interval / 2 → interval && 2 * save → save
+                On average a failure comes in the middle of an interval, and half of it is lost, not all. The share is
+                {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
+            2 * save * between → 2 * (save + restart) * between
+            2 * save * between → 2 * (save + restart) * between && save / interval + (interval / 2 + restart)
+                    → (save + restart) / interval + (interval / 2 + restart) || (save + restart) / interval + (interval
+                    / 2)
+            2 * save * between) → 2 * save * (between + restart)) || 2 * save * between) + restart
+                    || 2 * save * (between - restart))
+                The restart does not belong in the interval: it costs the same however often you save. The interval is
+                {expected[The interval]:.0f} s; yours was {yours[The interval]:.0f} s.
+            (interval / 2 + restart) → interval / 2
+                The restart is missing in the share that is lost. The share is {expected[The share]:.4f}; yours was
+                {yours[The share]:.4f}.
+            save / interval + →
+                The saves are missing in the share that is lost: there is one in each interval. The share is
+                {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
+            save / → between * save / && (interval / 2 + restart) / between → interval / 2 + restart
+            save / interval → save && ) / between → )
+                Your share is a number of seconds; the exercise asks for a share of the total time. The share is
+                {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
+            ) / between → )
+                Your share mixes seconds for each failure with seconds for each second: divide by `between`, too. The
+                share is {expected[The share]:.4f}; yours was {yours[The share]:.4f}.
+            , save / interval + ( → , 100 * save / interval + 100 * (
+                Your share is in percent. As a fraction it is {expected[The share]:.4f}; yours was {yours[The
+                share]:.4f}.
+            return interval → return interval / 60 || return interval / 3600
+                Everything is in seconds, and so is the interval. The interval is {expected[The interval]:.0f} s; yours
+                was {yours[The interval]:.0f} s.
+            2 * save * between → 2 * between / save || 2 * save / between
+                The interval grows with `save` and with `between`: saves that cost more and failures that are rarer are
+                both reasons to save less often. The interval is {expected[The interval]:.0f} s; yours was {yours[The
+                interval]:.0f} s.
+            math.sqrt(2 * save * between) → 2 * save * between
+                The square root is missing. The interval is {expected[The interval]:.0f} s; yours was {yours[The
+                interval]:.0f} s.
+            = _save_interval(save, between, restart)[::-1]
+                Your two numbers are in the other order: first the interval, then the share.
+            = _save_interval(save, between, restart)[0]
+            = _save_interval(save, between, restart)[1]
+                Your function should return two numbers, (interval, share). It returned {yours[instead]}.
+                when: "instead" in yours
+        """,
+        also_right=[_by_search, lambda c, m, r: ((2 * c * m) ** 0.5, (2 * c / m) ** 0.5 + r / m)],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+STEPS = 90, 100, 110  # the last one is not finished: a crash comes in the middle
+
+
+def _sharded(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    """A state for `reshard`: the rows of one tensor are spread over the ranks, the other one is on all of them."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    return {"weight": distribute_tensor(weight, mesh, [Shard(0)]), "bias": bias.clone()}
+
+
+def _gentle(function: Callable, *args: Any) -> Any:
+    """What the function returns. An error that is no Exception would end the process, so it becomes one."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        return function(*args)
+    except CheckpointException as error:
+        causes = {type(cause[0]).__name__ for cause in error.failures.values()}
+        raise RuntimeError(f"CheckpointException: {', '.join(sorted(causes))}") from None
+
+
+def _save_on_rank(answer: tuple, tensors: list[tuple[Tensor, Tensor]], dies: bool) -> dict[str, Any]:
+    """Save on this rank; dies: in the middle, when the first rank has written and the others have not."""
+    import torch.distributed.checkpoint as dcp
+
+    save, load = answer
+    folder = Path.cwd() / "checkpoints"
+    if dies:
+        write = dcp.FileSystemWriter.write_data
+
+        def die(*args: Any, **kwargs: Any) -> None:
+            if dist.get_rank() == 0:
+                write(*args, **kwargs).wait()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        dcp.FileSystemWriter.write_data = die
+        _gentle(save, folder, STEPS[2], _sharded(*tensors[2]))
+        return {}
+    folder.mkdir(exist_ok=True)
+    dist.barrier()
+    found = _gentle(load, folder, _sharded(*tensors[2]))
+    for step, pair in zip(STEPS[:2], tensors, strict=False):
+        _gentle(save, folder, step, _sharded(*pair))
+    return {"found": show(found)}
+
+
+def _load_on_rank(answer: tuple, tensors: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
+    state = _sharded(*(torch.zeros_like(each) for each in tensors[0]))
+    mine = dict(state)
+    save, load = answer
+    found = _gentle(load, Path.cwd() / "checkpoints", state)
+    given, now = ([each["weight"].full_tensor(), each["bias"]] for each in (mine, state))
+    seen = {"step": found if type(found) is int else show(found), "given": given, "now": now}
+    if dist.get_world_size() == 1:  # a run of its own, at its start
+        folder = Path.cwd() / "begun"
+        folder.mkdir()
+        _gentle(save, folder, 0, _sharded(*tensors[0]))
+        seen["first"] = show(_gentle(load, folder, _sharded(*tensors[1])))
+    return seen
+
+
+def _save_and_reshard(answer: Any, tensors: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
+    """The probe of `reshard`: saved by two, interrupted while saving, loaded by one and by three."""
+    with tempfile.TemporaryDirectory(prefix="torchcourse-") as folder:
+
+        def run(harness: Callable, world_size: int, *more: Any) -> ranks.Outcome:
+            inputs = (tensors, *more)
+            return ranks.start(answer, 2, harness, inputs, world_size=world_size, folder=folder, timeout=2 * MOMENT)
+
+        def judged(outcome: ranks.Outcome) -> dict[str, Any]:
+            if any(rank.status == "died" for rank in outcome):
+                return {"died": True}
+            lost = ranks.lost(outcome)
+            if not lost:
+                ranks.judge(outcome)
+            return lost
+
+        first = run(_save_on_rank, 2, False)
+        if lost := judged(first):
+            return {**lost, "when": "saving"}
+        seen: dict[str, Any] = {**first[0].value, "wrote": [len(rank.wrote) for rank in first]}
+        run(_save_on_rank, 2, True)
+        for world_size in (1, 3):
+            loaded = run(_load_on_rank, world_size)
+            if lost := judged(loaded):
+                return {**seen, **lost, "when": "loading"}
+            seen[f"by {world_size}"] = loaded.values
+        return seen
+
+
+def _resharded(ask: Callable, tensors: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
+    """The measure of `reshard`."""
+    seen = ask.observe(_save_and_reshard, tensors)
+    loaded = [one for world in ("by 1", "by 3") for one in seen.get(world, [])]
+    seen["steps"] = {one["step"] for one in loaded}
+    seen["returned"] = " and ".join(sorted(map(str, seen["steps"])))
+
+    def of_step(pair: list[Tensor]) -> int | None:
+        for step, (weight, bias) in zip(STEPS, tensors, strict=True):
+            if _close(pair[0], weight) and _close(pair[1], bias):
+                return step
+        return None
+
+    seen["mixed"] = any(each.any() for one in loaded for each in one["given"])
+    seen["given"] = {of_step(one["given"]) for one in loaded}
+    seen["now"] = {of_step(one["now"]) for one in loaded}
+    right = len(loaded) == 4 and seen["given"] == {STEPS[1]} and seen["steps"] == {STEPS[1]}
+    seen["first"] = next((one["first"] for one in loaded if "first" in one), None)
+    right = right and (seen.get("found"), seen["first"]) == ("None", "0") and all(seen["wrote"])
+    return {"The state after loading": "the newest whole one" if right else "another one", **seen}
+
+
+def _save_sharded(folder, step, state):
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save(state, checkpoint_id=folder / f"step-{step}")
+
+
+def _load_sharded(folder, state):
+    import torch.distributed.checkpoint as dcp
+
+    whole = [path.parent for path in folder.glob("step-*/.metadata")]
+    if not whole:
+        return None
+    newest = max(whole, key=lambda path: int(path.name.split("-")[1]))
+    dcp.load(state, checkpoint_id=newest)
+    return int(newest.name.split("-")[1])
+
+
+def _load_sharded_in_place(folder, state):
+    import torch.distributed.checkpoint as dcp
+
+    if not (folder / ".metadata").exists():
+        return None
+    dcp.load(state, checkpoint_id=folder)
+    return STEPS[1]
+
+
+def _save_with_mark(folder, step, state):
+    import torch.distributed.checkpoint as dcp
+
+    writer = dcp.FileSystemWriter(folder / str(step))
+    dcp.async_save(state, storage_writer=writer).result()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        (folder / "latest.part").write_text(str(step))
+        os.replace(folder / "latest.part", folder / "latest")
+    dist.barrier()
+
+
+def _load_by_mark(folder, state):
+    import torch.distributed.checkpoint as dcp
+
+    if not (folder / "latest").exists():
+        return None
+    step = int((folder / "latest").read_text())
+    dcp.load(state, storage_reader=dcp.FileSystemReader(folder / str(step)))
+    return step
+
+
+def _load_by_trying(folder, state):
+    import torch.distributed.checkpoint as dcp
+
+    for step in sorted((int(path.name[5:]) for path in folder.glob("step-*")), reverse=True):
+        try:
+            dcp.load(state, checkpoint_id=folder / f"step-{step}")
+        except BaseException:
+            continue
+        return step
+    return None
+
+
+def _save_by_rank(folder, step, state):
+    (folder / f"step-{step}").mkdir(exist_ok=True)
+    torch.save(
+        {name: getattr(each, "_local_tensor", each) for name, each in state.items()},
+        folder / f"step-{step}" / f"{dist.get_rank()}.pt",
+    )
+    dist.barrier()
+    (folder / f"step-{step}" / ".metadata").touch()
+
+
+def _load_by_rank(folder, state):
+    whole = [path.parent for path in folder.glob("step-*/.metadata")]
+    if not whole:
+        return None
+    newest = max(whole, key=lambda path: int(path.name.split("-")[1]))
+    for name, value in torch.load(newest / f"{dist.get_rank()}.pt").items():
+        getattr(state[name], "_local_tensor", state[name]).copy_(value)
+    return int(newest.name.split("-")[1])
+
+
+def _save_from_one(folder, step, state):
+    whole = {name: each.full_tensor() if hasattr(each, "full_tensor") else each for name, each in state.items()}
+    if dist.get_rank() == 0:
+        torch.save(whole, folder / "part")
+        os.replace(folder / "part", folder / f"step-{step}.pt")
+    dist.barrier()
+
+
+def _load_from_one(folder, state):
+    from torch.distributed.tensor import distribute_tensor
+
+    steps = [int(path.stem[5:]) for path in folder.glob("step-*.pt")]
+    if not steps:
+        return None
+    whole = torch.load(folder / f"step-{max(steps)}.pt")
+    state["weight"].copy_(distribute_tensor(whole["weight"], state["weight"].device_mesh, state["weight"].placements))
+    state["bias"].copy_(whole["bias"])
+    return max(steps)
+
+
+exercise(
+    "reshard",
+    seconds=SECONDS,
+    title="Save with two processes, load with any number",
+    minutes=15,
+    difficulty=4,
+    points=3,
+    takeaway="DCP stores what belongs to the whole tensor, not to a rank, so another number of ranks can read it. A "
+    "folder for each step, and a mark when it is whole, are up to you.",
+    hints=(
+        "Saving is one line, with a folder whose name has the step in it. Loading: find the folders that are whole, "
+        "take the newest by its number, load, return the number.",
+        '`folder.glob("step-*/.metadata")` finds the whole ones; `path.parent.name` is the name of the folder. Compare '
+        'steps as numbers: as text, "step-100" comes before "step-90".',
+        '`dcp.save(state, checkpoint_id=folder / f"step-{step}")`; later `dcp.load(state, checkpoint_id=newest)` with '
+        "the `state` that came in, not with a copy.",
+    ),
+    spec=Spec(
+        draw=lambda new: [([(new.randn(7, 4), new.randn(3)) for _ in STEPS],)],
+        solution=(_save_sharded, _load_sharded),
+        measure=_resharded,
+        finds={"The state after loading": "the newest whole one"},
+        mistakes="""
+            dcp.save( → dist.get_rank() == 0 and dcp.save(
+                {yours[deadlock]}: a deadlock, while {yours[when]}.
+                look: all ranks call `dcp.save` and `dcp.load`. {yours[lines]}
+                when: "deadlock" in yours
+            dcp.load(state, checkpoint_id=newest) → dist.get_rank() == 0 and dcp.load(state, checkpoint_id=newest)
+                While {yours[when]}, the ranks lose each other, and one of them ends: not all of them are in the same
+                collectives.
+                look: all ranks call `dcp.save` and `dcp.load`
+                when: "died" in yours
+            (lambda *given: [dist.all_reduce(torch.ones(1 + dist.get_rank())), _save_sharded(*given)], _load_sharded)
+                The ranks meet in a collective with different tensors: {yours[tensors]}.
+                look: {yours[lines]}
+                when: "tensors" in yours
+            (_save_sharded, changed(_load_by_trying, ("except BaseException", "except Exception")))
+            step-*/.metadata → step-*/* && if not whole → if not whole or False
+            [path.parent for path in folder.glob("step-*/.metadata")] → [*folder.glob("step-*")]
+                Loading raises a CheckpointException. It is a BaseException, so `except Exception` does not catch it,
+                and a folder that is not whole has to be passed over.
+                look: take a folder only if `.metadata` is in it
+                when: says(yours, "CheckpointException")
+            (_save_by_rank, _load_by_rank)
+                With another number of processes, your files do not fit, or some were never written: they belong to
+                ranks, not to tensors.
+                look: `dcp.save` and `dcp.load` divide the rows anew
+                when: says(yours, "No such file", "must match the size", "FileNotFoundError", "different meshes")
+            None → 0
+                Where there is no checkpoint yet, `load_sharded` should return None. It returned {yours[found]}.
+                when: yours["found"] != "None"
+            (_save_from_one, _load_from_one)
+                Only one rank writes: the whole tensor has to fit into its memory, and the others wait. Each rank should
+                write what it has.
+                look: `dcp.save(state, …)` with the DTensors as they are
+                when: not all(yours["wrote"])
+            dcp.save( → [shutil.rmtree(old, ignore_errors=True) for old in folder.glob("step-*")]; dist.barrier();
+                    dcp.save(
+                After a crash in step 110, nothing is loaded, and `load_sharded` returns None: the whole checkpoint of
+                step 100 is gone, or you passed it over.
+                look: an older folder stays at least until a newer one is whole; and load the newest of those folders
+                    that are whole, not the newest of all
+                when: yours["steps"] == {"None"} and yours["given"] == yours["now"] == {None} and not yours["mixed"]
+            dcp.load(state, checkpoint_id=newest)
+                    → dcp.load({name: each.clone() for name, each in state.items()}, checkpoint_id=newest)
+                    || copy = {name: each.clone() for name, each in state.items()}; dcp.load(copy,
+                    checkpoint_id=newest); state.update(copy)
+                The tensors that came in are as they were, and the loaded ones are elsewhere. The model of the caller
+                holds the former.
+                look: `dcp.load(state, …)` with the dict that came in
+                when: yours["given"] == {None} and not yours["mixed"]
+            (changed(_save_sharded, (' / f"step-{step}"', "")), _load_sharded_in_place)
+                The crash in step 110 has damaged the checkpoint of step 100: what you load is mixed from both.
+                look: a folder for each step
+                when: yours["given"] == {None}
+            max(whole, key=lambda path: int(path.name.split("-")[1])) → max(whole) || sorted(whole)[-1]
+                    || min(whole, key=lambda path: int(path.name.split("-")[1]))
+                You loaded step 90, and 100 is the newest whole one. (As text, "step-100" comes before "step-90".)
+                look: compare the numbers of the steps
+                when: yours["given"] == {STEPS[0]}
+            return int(newest.name.split("-")[1]) → return
+            int(newest.name.split("-")[1]) → newest.name.split("-")[1]
+                `load_sharded` returns {yours[returned]}; the loaded step is 100, an int.
+                look: its `return`
+                when: yours["steps"] != {STEPS[1]}
+            return int(newest.name.split("-")[1]) → return int(newest.name.split("-")[1]) or None
+                After saving step 0, `load_sharded` returns {yours[first]}: 0 is a step like any other, and only None
+                says that there is no checkpoint.
+                look: `is None` where you ask whether there is a step
+                when: yours["first"] != "0"
+        """,
+        also_right=[
+            (_save_with_mark, _load_by_mark),
+            (_save_sharded, _load_by_trying),
+        ],
+    ),
+)

@@ -1,0 +1,996 @@
+"""The exercises of chapter 03: back to NumPy, weights that stay, a migrated training, waits that hide.
+
+They run on `simgpu.accelerator()`: the machine's own GPU, or the practice GPU where there is none. The probes below run
+where the answer is. They bring models and tensors to the device and report, as plain data, what came of them; what
+travels and where Python waits is counted by `probes.device_work`.
+"""
+
+import copy
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labcheck import probes
+from labcheck.answer import call
+from labcheck.inputs import Inputs
+from labcheck.probes import SLOW_START, Batch, as_numbers, busiest_line, device_work, network, weights
+from labcheck.show import show
+from labcheck.verdict import not_none
+from torchcourse import simgpu
+from torchcourse_labs._spec import Spec, changed, chapter, says  # noqa: F401 - for the tables
+
+EXERCISES = ()  # declared below
+
+exercise = chapter("03_cpu_to_gpu")
+CPU, DEVICE = "on the CPU", "on the device"
+
+
+def _place(where: str) -> torch.device:
+    return simgpu.accelerator() if where == DEVICE else torch.device("cpu")
+
+
+def _where(*tensors: Tensor) -> str:
+    """CPU or DEVICE; both, if the tensors are not all in one place."""
+    places = {CPU if tensor.device.type == "cpu" else DEVICE for tensor in tensors}
+    return " and ".join(sorted(places))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _tensors(new: Inputs) -> list[tuple]:
+    """Tensors on the device come first: what they do not survive has a message of PyTorch's."""
+    (rows, columns), graph = new.sizes(2, 2, 6), " with a graph"
+    values = new.randn(rows, columns)
+    return [
+        (values, DEVICE, ""),
+        (values.t(), DEVICE, graph),
+        (new.ints(2, 9, (rows,)), DEVICE, ""),
+        (new.randn(1, columns, 1), CPU, graph),
+        (new.randn(rows), CPU, " that is a parameter"),
+        (values, CPU, ""),
+        (new.randn(1).half(), DEVICE, ""),
+        (new.randn(columns).double(), CPU, graph),
+        (new.ints(0, 2, (columns, rows)).bool(), CPU, ""),
+        (new.randn(1)[0], CPU, ""),
+        (new.ints(2, 256, (7, rows), torch.uint8), CPU, ""),
+        (torch.zeros(0, columns), DEVICE, ""),
+    ]
+
+
+def _in_numpy(answer: Any, values: Tensor, place: str, graph: str) -> dict[str, Any]:
+    """A probe: the array that comes back, what has become of the tensor, and whether they share memory."""
+    tensor = values.detach().to(_place(place), copy=True)
+    if graph == " that is a parameter":
+        tensor = nn.Parameter(tensor)
+    elif graph:
+        tensor = tensor.requires_grad_() * 1
+    made_by = tensor.grad_fn
+    array = call(answer, tensor, may_change=True)
+    if type(array) is not np.ndarray or array.dtype.kind not in "biuf":
+        return {"What comes back": show(array)}
+    before, after = array.copy(), tensor.detach().cpu().clone()
+    with torch.no_grad():  # the training goes on
+        tensor.logical_not_() if tensor.dtype == torch.bool else tensor.add_(1)
+    return {
+        "What comes back": "a NumPy array",
+        "Its dtype": array.dtype.name,
+        "Its shape": array.shape,
+        "Your array": torch.from_numpy(before.astype(np.float64)),
+        "The tensor itself": after.double(),
+        "Its place": _where(tensor),
+        "Its graph": [tensor.requires_grad, tensor.grad_fn is made_by or tensor.grad_fn is not None],
+        "Your array, later,": torch.from_numpy(array.astype(np.float64)),
+    }
+
+
+def _changes_later(yours: Any, expected: dict, *_: Any) -> bool:
+    right = torch.equal(yours["Your array"], expected["Your array"])
+    return right and not torch.equal(yours["Your array, later,"], expected["Your array, later,"])
+
+
+exercise(
+    "to_numpy",
+    title="Back to NumPy",
+    minutes=5,
+    difficulty=1,
+    points=1,
+    takeaway="detach leaves the graph, cpu leaves the device, and your own copy makes it safe on every machine.",
+    hints=(
+        "Three things can be in the way: a graph, a device, and shared memory. Remove them one by one.",
+        "`.detach()`, then `.cpu()`, then `.numpy()`. On the CPU the result still shares its memory with the tensor.",
+        "`tensor.detach().cpu().numpy()`, plus one more call that makes a copy.",
+    ),
+    spec=Spec(
+        draw=_tensors,
+        solution=lambda tensor: tensor.detach().cpu().numpy().copy(),
+        by_case=True,
+        measure=lambda ask, values, place, graph: ask.observe(_in_numpy, values, place, graph),
+        mistakes="""
+            = tensor.detach().cpu().clone()
+            = tensor.tolist()
+                Your result is not a NumPy array: it is {yours[What comes back]}.
+                look: `.numpy()`, and what you `return`
+                when: len(yours) == 1
+            = tensor.detach().zero_().cpu().numpy().copy()
+                Your function changes the tensor itself: its values are different after the call.
+                look: work on a copy: `.clone()` or `.copy()`
+                when: not torch.equal(yours["The tensor itself"], expected["The tensor itself"])
+            = tensor.detach_().cpu().numpy().copy()
+                Your function cuts the tensor itself off from its graph, so nothing can train through it anymore.
+                look: `detach()` without an underscore returns a new tensor and leaves the old one alone
+                when: yours["Its graph"] != expected["Its graph"]
+            = setattr(tensor, "data", tensor.data.cpu()) or tensor.detach().numpy().copy()
+                Your function moves the tensor itself: afterward it is {yours[Its place]}.
+                look: `.cpu()` returns a new tensor; the old one stays where it is
+                when: yours["Its place"] != expected["Its place"]
+            = tensor.detach().cpu().numpy()
+            = tensor.numpy(force=True)
+                Your array shares its memory with a tensor {place}: when training goes on, the array changes.
+                look: `.copy()` or `.clone()` makes a copy on every machine; on the CPU, `.cpu()` does not
+                when: _changes_later
+            = tensor.numpy()
+            = tensor.cpu().numpy().copy()
+            = tensor.detach().numpy()
+                Your function fails for a tensor {place}{graph}. PyTorch says: {yours.message}
+                look: `.detach()` leaves the graph, `.cpu()` leaves the device; `.numpy()` comes after both
+                when: says(yours, "host memory", "requires grad", "requires_grad")
+            = np.array(tensor.tolist())
+            = tensor.detach().cpu().numpy() + 0
+                The array of a {values.dtype} tensor should have the dtype {expected[Its dtype]}; yours has
+                {yours[Its dtype]}.
+                look: `.numpy()` keeps the dtype; a detour through Python numbers or arithmetic may not
+                when: yours["Its dtype"] != expected["Its dtype"]
+            = tensor.detach().cpu().numpy().flatten()
+            = np.atleast_1d(tensor.detach().cpu().numpy()).copy()
+                The array of a tensor of shape {values.shape} should have that shape; yours has {yours[Its shape]}.
+                look: `.numpy()` keeps the shape; `squeeze`, `flatten` and `atleast_1d` change it
+                when: yours["Its shape"] != expected["Its shape"]
+        """,
+        also_right=[
+            lambda tensor: tensor.detach().cpu().clone().numpy(),
+            lambda tensor: tensor.data.to("cpu", copy=True).numpy(),
+            lambda tensor: tensor.numpy(force=True).copy(),
+        ],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _trained_models(new: Inputs) -> list[tuple]:
+    """Models that were trained a little: parts in train mode, parts in eval mode, a frozen parameter, and a buffer that
+    `state_dict()` leaves out.
+    """
+    pixels, classes = new.sizes(2, 3, 8)
+    model = network(new, pixels, classes, norm=True)
+    model[2].eval()
+    model[4].bias.requires_grad_(False)
+    model.register_buffer("scratch", new.randn(2), persistent=False)
+    return [(model, DEVICE), (copy.deepcopy(model).eval(), CPU), (copy.deepcopy(model), CPU)]
+
+
+def _in_a_row(values: dict[str, Tensor]) -> Tensor:
+    return torch.cat([values[name].detach().cpu().double().flatten() for name in sorted(values)])
+
+
+def _kept(answer: Any, model: nn.Module, place: str) -> dict[str, Any]:
+    """A probe: the values that come back, what becomes of them when training goes on, and what became of the model."""
+    start, model = (copy.deepcopy(model).to(_place(place)) for _ in range(2))
+    for parameter in (*start.parameters(), *model.parameters()):  # a copy comes without gradients
+        parameter.grad = torch.ones_like(parameter)
+    kept = call(answer, model, may_change=True)
+    if not isinstance(kept, dict):
+        return {"What comes back": show(kept)}
+    foreign = [name for name, value in kept.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
+    if foreign:
+        return {"What comes back": f"a dictionary whose entry {foreign[0]!r} is {show(kept[foreign[0]])}"}
+    state = model.state_dict()
+    buffers, missing = {name for name, _ in model.named_buffers()}, sorted(state.keys() - kept.keys())
+    seen = {
+        "What comes back": "a dictionary of tensors",
+        "Its names": sorted(kept),
+        "Their place": _where(*kept.values()),
+        "Their graphs": sum(value.requires_grad for value in kept.values()),
+        "Their dtypes": [str(kept[name].dtype) for name in sorted(kept)],
+        "Their shapes": [tuple(kept[name].shape) for name in sorted(kept)],
+        "The row of all kept values": _in_a_row(kept),
+        "Model's place": _where(*state.values()),
+        "What changed in the model": ", ".join(probes.changes(model.to(_place(place)), start)),
+        "missing": missing[0] if missing else "",
+        "buffers are missing": bool(missing) and buffers >= {*missing},
+        "extra": next((name for name in sorted(kept) if name not in state), ""),
+    }
+    with torch.no_grad():
+        for value in (*model.parameters(), *model.buffers()):
+            value.add_(1)  # the training goes on
+    return seen | {"The same row later": _in_a_row(kept)}
+
+
+def _follow(yours: Any, expected: dict, *_: Any) -> bool:
+    values, later = "The row of all kept values", "The same row later"
+    changed_later = not torch.equal(yours[later], expected[values])
+    return yours["Their place"] == CPU and torch.equal(yours[values], expected[values]) and changed_later
+
+
+def _keep(model):
+    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+
+
+exercise(
+    "keep_weights",
+    title="Keep the best weights",
+    minutes=6,
+    difficulty=2,
+    points=2,
+    takeaway="`.cpu()` makes a copy only when there is something to bring back. To keep values, clone.",
+    hints=(
+        "Where does `.cpu()` copy, and where does it return the same memory? Which machine has no device?",
+        "The tensors of `state_dict()` share their memory with the model. `.detach()` shares as well.",
+        "`{name: value.detach().cpu().clone() for name, value in model.state_dict().items()}`",
+    ),
+    spec=Spec(
+        draw=_trained_models,
+        solution=_keep,
+        by_case=True,
+        measure=lambda ask, model, place: ask.observe(_kept, model, place),
+        mistakes=r"""
+            = [value.detach().cpu().clone() for value in model.state_dict().values()]
+            = {name: value.detach().cpu().numpy().copy() for name, value in model.state_dict().items()}
+            = copy.deepcopy(model).cpu()
+                Your function should return a dictionary, name → tensor; it returned {yours[What comes back]}.
+                look: the form of `model.state_dict()`
+                when: len(yours) == 1
+            = {name: value.clone() for name, value in model.cpu().state_dict().items()}
+                Your function moved the model itself: it is now {yours[Model's place]}, and the next training step meets
+                data on another device.
+                look: `model.cpu()` works in place: move the values, not the model
+                when: yours["Model's place"] != expected["Model's place"]
+            return → model.eval(); return || model.requires_grad_(False); return || model.zero_grad(); return
+                Your function should only read the model. It changed this in it: {yours[What changed in the model]}.
+                look: `eval()`, `train()`, `requires_grad_`, `zero_grad()`: to keep values, you need none of them
+                when: yours["What changed in the model"]
+            = {name: value.detach().cpu().clone() for name, value in model.named_parameters()}
+                The buffers are missing, for example {yours[missing]}: batch norm's running statistics belong to the
+                model, too.
+                look: `model.state_dict()` has parameters and buffers; `model.named_parameters()` has no buffers
+                when: yours["buffers are missing"] and not yours["extra"]
+            = {name.replace(".", "_"): value for name, value in _keep(model).items()}
+                Your entries have different names from those in `state_dict()`: {yours[extra]} instead of
+                {yours[missing]}, for example.
+                look: the keys of your dictionary
+                when: yours["extra"] and yours["missing"]
+            = {name: value for name, value in _keep(model).items() if "weight" in name}
+                Some entries of `state_dict()` are missing, for example {yours[missing]}.
+                look: what your loop leaves out
+                when: yours["missing"]
+            = {**_keep(model), "epoch": torch.tensor(1)}
+            = {name: value.detach().cpu().clone() for name, value in [*model.named_parameters(),
+                    *model.named_buffers()]}
+                There is an entry that `state_dict()` does not have: {yours[extra]}.
+                look: what you add to it; `model.named_buffers()` also has buffers with `persistent=False`
+                when: yours["extra"]
+            = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+                When training goes on with a model {place}, your kept values change: they share its memory.
+                look: neither `.detach()` nor `.cpu()` copies a tensor that is on the CPU, and a copy of the dictionary
+                    holds the same tensors. What copies each of them?
+                when: _follow
+            = copy.deepcopy(model.state_dict())
+            = model.state_dict()
+            = {name: value.clone() for name, value in model.state_dict().items()}
+                Your kept values are {yours[Their place]}: there they take up its memory.
+                look: `.cpu()` for every value
+                when: lambda yours, *given: yours["Their place"] != CPU or _follow(yours, *given)
+            = {name: nn.Parameter(value) if value.is_floating_point() else value for name, value in
+                    _keep(model).items()}
+                {yours[Their graphs]} of your entries still have a graph or are parameters themselves.
+                look: `.detach()`, or take the values from `state_dict()`
+                when: yours["Their graphs"] != expected["Their graphs"]
+            = {name: value.half() for name, value in _keep(model).items()}
+                Your kept values have different dtypes from the model's.
+                when: yours["Their dtypes"] != expected["Their dtypes"]
+        """,
+        also_right=[
+            lambda model: {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()},
+            lambda model: copy.deepcopy(model).cpu().state_dict(),
+            lambda model: {name: torch.from_numpy(np.array(v.cpu().numpy())) for name, v in model.state_dict().items()},
+        ],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _byte_counts(sizes: list[int], pixels: int, model: nn.Module) -> list[int]:
+    """How many bytes travel in a training, by what travels: copies are told apart by them."""
+    images = [n * pixels for n in (*{*sizes}, sum(sizes), 1)]
+    labels = [8 * n for n in (*{*sizes}, sum(sizes), 1)]
+    return [*images, *(4 * n for n in images), *labels, *(parameter.nbytes for parameter in model.parameters())]
+
+
+def _trainings(new: Inputs) -> list[tuple]:
+    (count, epochs), counts = new.pick(((4, 2), (5, 2), (4, 3))), [0, 0]
+    while len({*counts}) < len(counts):
+        (height, width), classes, (last, size) = new.sizes(2, 3, 6), new.size(3, 5), sorted(new.sizes(2, 4, 11))
+        model = network(new, height * width, classes)
+        sizes = [size] * (count - 1) + [last]  # the last batch is short
+        counts = _byte_counts(sizes, height * width, model)
+    return [([(new.images(n, 1, height, width), new.ints(0, classes, (n,))) for n in sizes], epochs, model)]
+
+
+def _trained(answer: Any, batches: list[Batch], epochs: int, model: nn.Module) -> dict[str, Any]:
+    """A probe: losses and weights after a training on the device, and what has traveled for it."""
+    gpu, model = simgpu.accelerator(), copy.deepcopy(model)
+    before = weights(model)
+    losses, work = device_work(answer, model, copy.deepcopy(batches), gpu, epochs)
+    numbers, there = as_numbers(losses), work["to device"]
+    of = {  # bytes of all images, and so on: of one batch, of all together, of a single image
+        "images": {images.nbytes for images, _ in batches} | {sum(images.nbytes for images, _ in batches)},
+        "labels": {labels.nbytes for _, labels in batches} | {sum(labels.nbytes for _, labels in batches)},
+        "single": {batches[0][0][0].nbytes, 4 * batches[0][0][0].nbytes, 8},
+    }
+    of["floats"] = {4 * count for count in of["images"]}
+    traveled = {what: [event for event in there if event[0] in counts] for what, counts in of.items()}
+    others = [event for event in there if event[0] not in of["images"] | of["labels"] | of["floats"]]
+    parameters = len([*model.parameters()])  # each travels once
+    whole = [event for event in work["to host"] if event[0] > 8]
+    waits, steps = work["synchronize"], len(batches) * epochs
+    twice = max(traveled["images"], traveled["labels"], key=len)
+    faults = {
+        "idle": len(work["product"]) < steps and [(0, "the line that computes the loss: where are model and batch?")],
+        "floats": traveled["floats"],
+        "single": len(traveled["single"]) > len(batches[0][0]) and traveled["single"],
+        "twice": len(twice) > steps and twice,
+        "others": len(others) > parameters + 2 * epochs + 2 and others,
+        "back": len(whole) > epochs and whole,
+        "waits": len(waits) > epochs and waits,
+    }
+    found = next(((name, events) for name, events in faults.items() if events), ("", []))
+    return {
+        "Model's place": _where(*model.parameters()),
+        "Your list of losses": numbers,
+        "The row of all trained weights": weights(model),
+        "Fault": found[0],
+        "times": len(found[1]),
+        "line": busiest_line(found[1]) or "the inner loop",
+        "bytes": found[1][0][0] if found[1] else 0,
+        "right bytes": batches[0][0].nbytes,
+        "batches": steps,
+        "on the device": len(work["product"]) > 0,
+        "learned": not torch.equal(weights(model), before),
+        "losses": [round(float(loss), 4) for loss in numbers.flatten()] if isinstance(numbers, Tensor) else numbers,
+    }
+
+
+def _train(model, batches, device, epochs):
+    model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for _ in range(epochs):
+        total = torch.zeros((), device=device)
+        for images, labels in batches:
+            images, labels = images.to(device), labels.to(device)
+            loss = F.cross_entropy(model(images.float() / 255), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.detach()
+        losses.append(total.item() / len(batches))
+    return losses
+
+
+def _sent_in_one_piece(model, batches, device, epochs):
+    sizes = [len(labels) for _, labels in batches]
+    images, labels = (torch.cat(parts).to(device).split(sizes) for parts in zip(*batches, strict=True))
+    return _train(model, list(zip(images, labels, strict=True)), device, epochs)
+
+
+exercise(
+    "migrate_training",
+    seconds=SLOW_START,
+    title="Move a training run",
+    minutes=12,
+    difficulty=3,
+    points=3,
+    takeaway="Model before the loop, bytes once per batch, one reading per epoch: that is the whole migration.",
+    hints=(
+        "Three things have to be on the device: the model (once), the images and the labels (once per batch). "
+        "And one thing has to come back: a number, once per epoch.",
+        "`model.to(device)` belongs before the loop. `images.to(device)` comes before `.float()`, so that bytes "
+        "travel. `loss.item()` waits in each step: add up `loss.detach()` instead.",
+        "`total = torch.zeros((), device=device)`, in the loop `total += loss.detach()`, "
+        "after the loop `losses.append(total.item() / len(batches))`.",
+    ),
+    spec=Spec(
+        draw=_trainings,
+        solution=_train,
+        measure=lambda ask, batches, epochs, model: ask.observe(_trained, batches, epochs, model),
+        rtol=1e-3,
+        atol=1e-4,
+        look="keep optimizer, learning rate, order of the lines, and the mean over the batches as they are",
+        mistakes=r"""
+            return losses → model.cpu(); return losses
+            model.to(device) → model = copy.deepcopy(model).to(device)
+                The device did work, but the model you were given is not there: you trained a copy, or moved it back.
+                look: `model.to(device)` moves the model itself, and there it stays
+                when: yours["Model's place"] != DEVICE and yours["on the device"]
+            images, labels = images.to(device), labels.to(device) → images.to(device); labels.to(device)
+            images, labels = images.to(device), labels.to(device) → images = images.to(device)
+                The images or the labels are still on the CPU where they meet what is on the device.
+                look: for a tensor, `.to(device)` returns a copy and changes nothing: `images = images.to(device)`. Only
+                    a model moves in place
+                when: says(yours, "mat1 is on cpu", "target is on cpu", "got target")
+            model.to(device) → pass
+                The model is still on the CPU when it meets data on the device.
+                look: `model.to(device)` before the loop
+                when: says(yours, "other tensors on cpu")
+            = _train(model, batches, "cpu", epochs)
+            = [0.5] * epochs
+                The model stayed on the CPU, and so did the work.
+                look: `model.to(device)` before the loop
+                when: yours["Model's place"] != DEVICE
+            total.item() → total
+            lambda *given: torch.tensor(_train(*given))
+                Your losses should be a list of Python numbers; they are {yours[losses]}.
+                look: `.item()` or `.tolist()`, after the loop over the batches
+                when: isinstance(yours["Your list of losses"], str)
+            losses.append(total.item() / len(batches)) → pass && total += loss.detach() → losses.append(loss.item())
+                You return one loss for each batch ({yours[batches]}); it should be one for each epoch ({epochs}).
+                when: yours["Your list of losses"].shape == (epochs * len(batches),)
+            lambda *given: _train(*given)[-1]
+            range(epochs) → range(1)
+                You return {yours[losses]}; it should be a list with one loss for each of the {epochs} epochs.
+                look: what is appended, and where
+                when: yours["Your list of losses"].shape != expected["Your list of losses"].shape
+            optimizer.step() → pass || optimizer.zero_grad(); optimizer.step()
+                Nothing was learned: the model's weights have not changed.
+                look: `backward`, then the optimizer's `step`, for this model; `zero_grad` not between the two
+                when: not yours["learned"]
+            images.float() / 255 → images.float()
+                Your images are not scaled to 0..1: their values go up to 255.
+                look: `/ 255`, on the device
+            , momentum=0.9 →
+            lr=0.1 → lr=0.01
+                Your optimizer is not the script's, which has a learning rate of 0.1 and a momentum of 0.9.
+            optimizer.zero_grad() → pass
+                The gradients are never cleared, so each step follows the sum of all gradients up to then.
+                look: `optimizer.zero_grad()` for every batch
+            optimizer.zero_grad()\n            loss.backward()\n            optimizer.step()
+                    → optimizer.step()\n            optimizer.zero_grad()\n            loss.backward()
+                The step comes before `backward`, so it uses the gradients of the batch before.
+                look: `zero_grad`, `backward`, `step`: in this order
+            total = → optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)\n        total =
+                Each epoch begins with a new optimizer, which has lost the momentum of the epochs before.
+                look: one optimizer, before the loop over the epochs
+            images.float() / 255) → images.float() / 255).softmax(1)
+                There is a softmax before the loss, and `cross_entropy` already includes one.
+            / len(batches) →
+                Your losses are sums over the batches: divide each by the number of batches.
+            loss.detach() → loss.detach() * len(labels) && len(batches) → sum(len(labels) for _, labels in batches)
+                Your losses are means over the images; the script takes the mean over the batches, in which the short
+                last batch counts as much as the others.
+                look: what you add up, and what you divide by
+            for _ in range(epochs):\n        total = torch.zeros((), device=device)
+                    → total = torch.zeros((), device=device)\n    for _ in range(epochs):
+                Your sum starts at 0 only once, so each epoch's loss contains the epochs before it.
+                look: where the sum is set to 0
+            total += loss.detach() → total = loss.detach() && / len(batches) →
+                You return the loss of the last batch; the loss of an epoch is the mean over its batches.
+            lr=0.1 → lr=0.3
+            in batches: → in batches[::-1]:
+            / 255 → / 127.5 - 1
+                Your losses are not those of the script: yours are {yours[losses]}, and they should be
+                {expected[losses]}. Something besides the device has changed.
+                look: keep the optimizer, the learning rate, the order of lines and batches, and the mean over batches
+                when: not torch.allclose(yours["Your list of losses"], expected["Your list of losses"], rtol=1e-3,
+                    atol=1e-4)
+            return losses → optimizer.step()\n    return losses
+                Your losses come close to those of the script, but the model's weights after the training do not.
+                look: is every number of the script still the same, and does nothing happen after the last loss?
+                when: not yours["Fault"]
+            model.to(device) → pass && , device=device → && images.to(device), labels.to(device) → images, labels
+                    && return losses → model.to(device); return losses
+                The model is on the device, but the training was not: there were fewer than {yours[batches]} matrix
+                products on the device, one for each batch.
+                look: move the model before the first batch, and each batch before its forward pass
+                when: yours["Fault"] == "idle"
+            images.float() / 255 → images && images.to(device) → (images.float() / 255).to(device)
+            images.to(device) → images.to(device, torch.float32)
+                The images travel as floats, four times the bytes: a copy takes {yours[bytes]:,} bytes, and
+                {yours[right bytes]:,} are enough.
+                look: {yours[line]}; first `.to(device)`, then `.float()`
+                when: yours["Fault"] == "floats"
+            images.to(device), → torch.stack([image.to(device) for image in images]),
+            labels.to(device) → torch.stack([label.to(device) for label in labels])
+                The images or labels travel one by one, and every copy has to be started: there were {yours[times]} such
+                copies.
+                look: {yours[line]}; send the whole batch
+                when: yours["Fault"] == "single"
+            images.to(device), → images.to(device) + 0 * images.to(device),
+            labels.to(device) → labels.to(device) * (labels.to(device) >= 0)
+                Some images or labels travel more than once: there are {yours[times]} such copies for {yours[batches]}
+                batches.
+                look: {yours[line]}
+                when: yours["Fault"] == "twice"
+            loss.backward() → torch.ones(3).to(device)\n            loss.backward()
+                Something besides images and labels travels for each batch: there were {yours[times]} other copies,
+                those of the model's parameters included.
+                look: {yours[line]}; make it on the device, or send it once before the loop
+                when: yours["Fault"] == "others"
+            loss.backward() → images.cpu()\n            loss.backward()
+                Whole tensors come back to the CPU, although a number for each epoch is enough.
+                look: {yours[line]}
+                when: yours["Fault"] == "back"
+            loss.detach() → loss.item()
+            loss.backward() → torch.accelerator.synchronize(); loss.backward()
+                Python waits for the device {yours[times]} times in {epochs} epochs; once per epoch is enough.
+                look: {yours[line]}; add up `loss.detach()` on the device, and read the sum after the inner loop
+                when: yours["Fault"] == "waits"
+        """,
+        also_right=[
+            _sent_in_one_piece,
+            changed(_train, ("total.item()", "total"), ("return losses", "return tuple(torch.stack(losses).tolist())")),
+        ],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _evaluations(new: Inputs) -> list[tuple]:
+    cases = []
+    for count in (new.size(6, 8), 3):
+        pixels, classes, size = new.size(5, 9), new.size(3, 5), new.size(12, 18)
+        sizes = [size] * (count - 1) + [new.size(3, 5)]  # the last batch is short
+        batches = [(5 * new.randn(n, pixels), new.ints(0, classes, (n,))) for n in sizes]
+        cases.append((batches, network(new, pixels, classes).eval()))
+    return cases
+
+
+def _evaluated(answer: Any, batches: list[Batch], model: nn.Module) -> dict[str, Any]:
+    """A probe: the three numbers, how often Python waited for them, and whether graphs were recorded."""
+    gpu, recorded = simgpu.accelerator(), []
+    model = copy.deepcopy(model).to(gpu)
+    model.register_forward_hook(lambda _, given, out: recorded.append(out.requires_grad))
+    numbers, work = device_work(answer, model, [(images.to(gpu), labels.to(gpu)) for images, labels in batches])
+    waits, numbers = work["synchronize"], as_numbers(numbers)
+    return {
+        "Your row of numbers": numbers,
+        "Waits in the loop": len(waits) > 3,
+        "Graphs": any(recorded),
+        "waits": len(waits),
+        "line": busiest_line(waits),
+        "advice": _instead(busiest_line(waits)),
+        "numbers": [round(float(n), 4) for n in numbers.flatten()] if isinstance(numbers, Tensor) else numbers,
+    }
+
+
+def _quiet(model, batches):
+    device = batches[0][0].device
+    right, sure, worst, seen = 0, 0, torch.zeros((), device=device), 0
+    with torch.no_grad():
+        for images, labels in batches:
+            logits = model(images)
+            right = right + (logits.argmax(1) == labels).sum()
+            losses = F.cross_entropy(logits, labels, reduction="none")
+            worst = torch.maximum(worst, losses.max())
+            top = logits.softmax(1).amax(1)
+            sure = sure + (top > 0.9).sum()
+            seen += len(labels)
+    return right.item() / seen, worst.item(), sure.item()
+
+
+def _instead(line: str) -> str:
+    """What replaces a line of `quiet_evaluation` at which Python waits."""
+    if ".cpu(" in line:
+        return "`.cpu()` waits, too: leave the tensors on the device, and read the three results after the loop"
+    if re.search(r"\bfloat\(|\bint\(|\.item\(|\.tolist\(", line):
+        return "keep the sum on the device and read it after the loop"
+    if re.search(r"\b(if|while)\b|(?<![\w.])max\(", line):
+        return "`torch.maximum` decides on the device"
+    if re.search(r"\w\[|nonzero|masked_select", line):
+        return "the size of a selection depends on values; a mask can be counted with `.sum()`"
+    return "keep the value on the device until after the loop"
+
+
+exercise(
+    "quiet_evaluation",
+    seconds=SLOW_START,
+    title="Find the hidden waits",
+    minutes=8,
+    difficulty=3,
+    points=3,
+    takeaway="A decision in Python about a value on the device is a wait. Let the device decide: maximum, where, sums.",
+    hints=(
+        "Go through the loop and ask at each line: does Python have to know a value, or a size that depends on values?",
+        "`if` on a tensor is one, selecting with a mask is another, `float(...)` is the third. "
+        "`torch.maximum` chooses on the device; a mask can be summed.",
+        "`worst = torch.maximum(worst, losses.max())`, `sure += (top > 0.9).sum()`, "
+        "and the numbers are read after the loop.",
+    ),
+    spec=Spec(
+        draw=_evaluations,
+        solution=_quiet,
+        by_case=True,
+        measure=lambda ask, batches, model: ask.observe(_evaluated, batches, model),
+        rtol=1e-3,
+        atol=1e-4,
+        mistakes="""
+            right.item() → right && worst.item() → worst && sure.item() → sure
+            worst.item() → worst
+            lambda *given: torch.tensor(_quiet(*given))
+                Your function should return three Python numbers; it returns {yours[numbers]}.
+                look: read each number once, after the loop: a tensor that is printed later waits, too
+                when: isinstance(yours["Your row of numbers"], str)
+            lambda *given: _quiet(*given)[:2]
+                Your function should return three numbers; it returns {yours[numbers]}.
+                when: yours["Your row of numbers"].shape != (3,)
+            lambda *given: _quiet(*given)[::-1]
+            lambda *given: [_quiet(*given)[i] for i in (0, 2, 1)]
+                Your numbers are right, but in a different order: {yours[numbers]} instead of {expected[numbers]}.
+                look: `return`: share of right answers, largest loss, number of sure answers
+            labels).sum() → labels).sum().item() && right.item() → right
+            torch.maximum(worst, losses.max())
+                    → losses.max() if losses.max() > worst else worst || max(worst, losses.max())
+            (top > 0.9).sum() → torch.tensor(len(top[top > 0.9]))
+                Python waits for the device {yours[waits]} times. Three are enough, all of them after the loop.
+                look: {yours[line]}; {yours[advice]}
+                when: yours["Waits in the loop"]
+            labels).sum() → labels).float().mean() && right.item() / seen → right.item() / len(batches)
+                Your accuracy is the mean of the batches' means, in which the short last batch counts as much as a full
+                one: it is {yours[numbers][0]} instead of {expected[numbers][0]}.
+                look: add up the right answers and divide once, by `seen`
+            right.item() / seen → right.item() || 100 * right.item() / seen
+                Your first number, {yours[numbers][0]}, is a count or in percent; it should be the share, from 0 to 1.
+            , reduction="none" →
+                The second number should be the largest loss of a single image; yours is the largest mean of a batch.
+                look: `reduction` of `F.cross_entropy`
+            torch.maximum(worst, losses.max()) → losses.max() || worst + losses.max()
+                The second number should be the largest loss of a single image; yours is that of the last batch, or adds
+                up those of the batches.
+            logits.softmax(1).amax(1) → logits.amax(1)
+                The third number compares logits with 0.9; the softmax that makes probabilities of them is missing.
+            logits.softmax(1) → logits.softmax(0)
+                Your softmax runs over the images of the batch; it should run over the classes.
+                look: the dimension that you give to `softmax`
+            logits.softmax(1).amax(1) → logits.softmax(1).gather(1, labels[:, None])
+                The third number should count the answers with more than 0.9 for any class, right or wrong; yours looks
+                at the label's probability.
+            right.item() / seen → right.item() / len(batches)
+            F.cross_entropy(logits, → F.cross_entropy(logits.softmax(1),
+            sure = sure + (top → sure = (top
+                Your three numbers are {yours[numbers]}; they should be {expected[numbers]}.
+                look: over all batches, even the short last one: the share of right answers, the largest loss of one
+                    image, and the number of probabilities above 0.9
+                when: not torch.allclose(yours["Your row of numbers"], expected["Your row of numbers"], rtol=1e-3,
+                    atol=1e-4)
+            torch.no_grad() → torch.enable_grad()
+                A graph was recorded, although nothing calls `backward`: whatever you keep of a batch keeps all of its
+                memory.
+                look: `with torch.no_grad():` around the loop
+                when: yours["Graphs"]
+        """,
+        also_right=[
+            changed(
+                _quiet,
+                ("torch.no_grad()", "torch.inference_mode()"),
+                ("torch.maximum(worst, losses.max())", "torch.cat([worst[None], losses]).max()"),
+                ("right.item() / seen, worst.item(), sure.item()", "[n.item() for n in (right / seen, worst, sure)]"),
+            ),
+        ],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _curves(new: Inputs) -> list[tuple]:
+    """First curves made so that every rule of thumb fails on one of them, then curves without any order."""
+    first, top = new.size(0, 3), 100 * new.size(100, 900)
+    nearly = new.pick((0.74, 0.75, 0.76))
+    # Throughputs relative to `top`; how many sizes fit; the size that the dictionary begins with; the share.
+    bumpy = ([0.3, 0.5, 0.8, 0.92, 0.96, 1.0, 0.95, 1.1, 1.2], 7, 4, nearly)
+    smooth = ([0.1, 0.19, 0.34, 0.56, 0.78, 0.9, 0.96, 1.0], 8, 6, nearly)  # here everything fits
+    edge = ([0.2, 0.45, 0.5, 0.8, 1.0, 1.2], 5, 3, 0.5)  # the largest that fits is the best, and one has exactly half
+    dip = ([0.2, 0.7, 0.3, 0.8, 0.85, 0.9], 6, 5, 0.7)
+    best = ([0.4, 1.0, 0.9, 1.0, 0.7], 5, 3, 0.97)  # two are the best
+    cases = []
+    for rates, fitting, front, share in (bumpy, smooth, edge, dip, best):
+        sizes = [2 ** (first + i) for i in range(len(rates))]
+        largest = sizes[fitting - 1] + (0 if share == 0.5 else new.size(0, 1) if sizes[0] > 1 else 0)
+        order = [front, *(int(i) for i in new.permutation(len(sizes)) if i != front)]
+        cases.append(({sizes[i]: round(top * rates[i]) for i in order}, share, largest))
+    for share in (0.0, new.size(50, 80) / 100, new.size(80, 97) / 100):
+        sizes = new.sizes(7, 3, 300)
+        cases.append((dict(zip(sizes, new.sizes(7, 100, 9000), strict=True)), share, sorted(sizes)[4] + new.size(0, 1)))
+    return [*cases, ({new.size(1, 63): new.size(500, 900)}, 0.9, 64)]
+
+
+def _choose(curve, share, largest):
+    fits = {size: rate for size, rate in curve.items() if size <= largest}
+    good = [size for size, rate in fits.items() if rate >= share * max(fits.values())]
+    return min(good)
+
+
+def _chosen(ask: Callable, curve: dict[int, int], share: float, largest: int) -> dict[str, Any]:
+    """The chosen batch size, and what is wrong with it."""
+    size = ask(curve, share, largest)
+    not_none(size)
+    number = size.item() if isinstance(size, Tensor) and size.numel() == 1 else size
+    best = max(rate for other, rate in curve.items() if other <= largest)
+    if not isinstance(number, int | float | np.number):
+        why = "that is not a number"
+    elif number not in curve:
+        why = "that is a throughput, not a batch size" if number in curve.values() else "that size was never measured"
+    elif number > largest:
+        why = "it does not fit"
+    elif curve[number] < share * best:
+        why = f"its throughput, {curve[number]}, is less than `share` times {best}, the best that fits"
+    else:
+        why = "it is quick enough, but there is a smaller one that is, too"
+    return {"The batch size": number, "why": why}
+
+
+def _going_up(curve, share, largest):
+    best = max(curve[size] for size in curve if size <= largest)
+    for size in sorted(curve):
+        if curve[size] >= share * best:
+            return size
+
+
+def _little_gain(curve, share, largest):
+    """The first size after which the next gains little."""
+    sizes = sorted(size for size in curve if size <= largest)
+    return next((a for a, b in itertools.pairwise(sizes) if curve[a] >= share * curve[b]), sizes[-1])
+
+
+exercise(
+    "choose_batch_size",
+    title="Choose a batch size",
+    minutes=5,
+    difficulty=2,
+    points=2,
+    takeaway="Take the smallest batch that is nearly as quick as the quickest: a larger one costs memory and steps.",
+    hints=(
+        "First leave out what does not fit into memory. Then: what is the best throughput among the rest?",
+        "Of the sizes that reach `share` times that best throughput, you want the smallest. "
+        "The dictionary is not necessarily in order.",
+        "`fits = {size: rate for size, rate in curve.items() if size <= largest}`, "
+        "then `min(size for size, rate in fits.items() if rate >= share * ...)`.",
+    ),
+    spec=Spec(
+        draw=_curves,
+        solution=_choose,
+        by_case=True,
+        measure=_chosen,
+        dtype=False,
+        mistakes="""
+            = max((size for size in curve if size <= largest), key=curve.get)
+                You chose the quickest batch that fits; the exercise asks for the smallest that is nearly as quick.
+            max(fits.values()) → max(curve.values())
+            = min((s for s, rate in curve.items() if rate >= share * max(curve.values()) and s <= largest), default=0)
+                You compared with the best of the whole curve. Leave out batches that do not fit.
+            max(fits.values()) → fits[max(fits)]
+                You compared with the throughput of the largest batch that fits; another size may be faster.
+            min(good) → max(good)
+                You chose the largest batch that is quick enough; the exercise asks for the smallest.
+            min(good) → good[0]
+                You took the first good batch in the order of the dictionary, which may not be sorted.
+            <= largest → < largest
+                You left out the batch size {largest}, which fits: `largest` itself is allowed.
+            rate >= share → rate > share
+                You left out a size with exactly `share` times the best throughput: "at least" includes it.
+            _little_gain
+                You compared each batch size with the next one; the measure is the best throughput that fits.
+            = min(fits := {size: rate for size, rate in curve.items() if size <= largest}, key=lambda size:
+                    abs(fits[size] - share * max(fits.values())))
+                You chose the size whose throughput is closest to `share` times the best; it may be too slow, or not the
+                smallest.
+            = min(s for s in curve if s >= share * max(s for s in curve if s <= largest))
+                You took `share` of the largest batch size; `share` is about throughput.
+            lambda *given: given[0][_choose(*given)]
+            min(good) → sorted(good)[len(good) // 2]
+            = share * largest + 0.5
+            = max(curve)
+            = min(curve)
+            = sorted(curve)
+                With `share` = {share} and `largest` = {largest} you chose {yours[The batch size]}: {yours[why]}. Right
+                is {expected[The batch size]}.
+                look: the curve {curve}
+                when: yours["why"]
+        """,
+        also_right=[_going_up, changed(_choose, ("min(good)", "np.array(good).min()"))],
+    ),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _epochs(new: Inputs) -> list[tuple]:
+    """Batches of many rows and of few, so that `chunk(rows)` cannot be taken for `split(rows)`."""
+    rows, pixels, classes = new.size(3, 4), new.size(5, 9), new.size(3, 5)
+    sizes = [rows * rows + new.size(1, rows - 1), 2 * rows + 1, rows * (rows + 1), rows - 1, 3 * rows - 1]
+    batches = [(new.randn(size, pixels), new.ints(0, classes, (size,))) for size in sizes]
+    model = network(new, pixels, classes)
+    return [(batches, rows, new.size(5, 15) / 100, model, [new.randn(*each.shape) for each in model.parameters()])]
+
+
+def _accumulated(
+    answer: Any, batches: list[Batch], rows: int, lr: float, model: nn.Module, old: list[Tensor]
+) -> dict[str, Any]:
+    """A probe: loss and weights after an epoch that starts with old gradients, and what model and device got to do."""
+    gpu, came = simgpu.accelerator(), []
+    model = copy.deepcopy(model).to(gpu)
+    model[0].register_forward_pre_hook(lambda _, given: came.append(len(given[0])))
+    for parameter, gradient in zip(model.parameters(), old, strict=True):
+        parameter.grad = gradient.to(gpu, copy=True)
+    before, optimizer = weights(model), torch.optim.SGD(model.parameters(), lr=lr, momentum=0.5)
+    steps: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: steps.append(1))
+    graphs = probes.graphs_at_once(model)
+    loss, work = device_work(answer, model, copy.deepcopy(batches), optimizer, gpu, rows)
+    number, whole = as_numbers(loss), {images.nbytes for images, _ in batches if len(images) > rows}
+    large = [event for event in work["to device"] if event[0] in whole]
+    return {
+        "Your loss": number,
+        "The row of all trained weights": weights(model),
+        "Your optimizer's steps": len(steps),
+        "Largest piece": max(came, default=0) > rows,
+        "Whole batches": len(large) > 0,
+        "Graphs at once": graphs() > 1,
+        "Waits": len(work["synchronize"]) > 1,
+        "loss": round(float(number), 4) if isinstance(number, Tensor) and number.dim() == 0 else show(loss),
+        "learned": not torch.equal(weights(model), before),
+        "rows": sum(came),
+        "most rows": max(came, default=0),
+        "bytes": large[0][0] if large else 0,
+        "graphs": graphs(),
+        "waits": len(work["synchronize"]),
+        "line": busiest_line(large or work["synchronize"]),
+    }
+
+
+def _accumulate(model, batches, optimizer, device, rows):
+    total, seen = torch.zeros((), device=device), 0
+    for images, labels in batches:
+        optimizer.zero_grad()
+        for x, y in zip(images.split(rows), labels.split(rows), strict=True):
+            x, y = x.to(device), y.to(device)
+            loss = F.cross_entropy(model(x), y) * len(x) / len(images)
+            loss.backward()
+            total += loss.detach() * len(images)
+        optimizer.step()
+        seen += len(images)
+    return total.item() / seen
+
+
+exercise(
+    "accumulate_epoch",
+    seconds=SLOW_START,
+    title="Stretch: an epoch in small pieces, read once",
+    minutes=10,
+    difficulty=4,
+    points=3,
+    takeaway="Gradients add up, so pieces give the step of the whole batch, in a fraction of the memory.",
+    hints=(
+        "Gradients add up over `backward` calls. Clear them once per batch, step once per batch.",
+        "cross_entropy gives the mean of the piece. The mean of the batch is the sum over the pieces of "
+        "(mean of the piece) · (rows of the piece) / (rows of the batch).",
+        "`for x, y in zip(images.split(rows), labels.split(rows)):` "
+        "`loss = F.cross_entropy(model(x), y) * len(x) / len(images)`, then `loss.backward()`.",
+    ),
+    spec=Spec(
+        draw=_epochs,
+        solution=_accumulate,
+        measure=lambda ask, batches, rows, lr, model, old: ask.observe(_accumulated, batches, rows, lr, model, old),
+        rtol=1e-3,
+        atol=1e-4,
+        look="clear once per batch, backward for every piece, step once per batch",
+        mistakes=r"""
+            optimizer.step() → pass
+                Nothing was learned: the model's weights have not changed.
+                look: the optimizer's `step`, once per batch, after `backward`
+                when: not yours["learned"]
+            images.split(rows) → images.chunk(rows) && labels.split(rows) → labels.chunk(rows)
+                A piece is too large for the memory: at most {rows} rows fit, and yours has {yours[most rows]}.
+                look: `split(rows)` makes pieces of `rows` rows; `chunk(rows)` makes `rows` pieces
+                when: yours["Largest piece"]
+            strict=True): → strict=True):\n            if len(x) < rows: continue
+            loss.backward() → model(x); loss.backward()
+                {yours[rows]} rows went through the model; each of the {expected[rows]} rows should do so, once.
+                look: the last, short piece of a batch, and everything that calls the model
+                when: yours["rows"] != expected["rows"]
+            \n        optimizer.step() → \n            optimizer.step()
+            \n        optimizer.step() → \n            optimizer.step() && * len(x) / len(images) →
+                There is a step for every piece, {yours[Your optimizer's steps]} in all; there should be one for every
+                batch.
+                look: the indentation of `optimizer.step()`
+                when: yours["Your optimizer's steps"] > expected["Your optimizer's steps"]
+            total, seen = → optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)\n    total, seen =
+            optimizer.step() → pass && return → optimizer.step()\n    return
+                The optimizer that you get should make one step for every batch, {expected[Your optimizer's steps]} in
+                all; it made {yours[Your optimizer's steps]}.
+                look: `optimizer.step()`, with the optimizer of the arguments
+                when: yours["Your optimizer's steps"] < expected["Your optimizer's steps"]
+            total.item() / seen → total / seen
+                Your result should be a Python number; it is {yours[loss]}.
+                look: `.item()`, once, at the end
+                when: isinstance(yours["loss"], str)
+            optimizer.zero_grad() → pass
+            optimizer.zero_grad() → pass && for images, labels in → optimizer.zero_grad()\n    for images, labels in
+                Old gradients are still there: `backward()` adds to them, and to those of the batch before.
+            optimizer.zero_grad() → pass && optimizer.step() → optimizer.step()\n        optimizer.zero_grad()
+                The gradients from before your function went into its first step: clear them before the first batch,
+                too.
+            optimizer.zero_grad() → pass && x, y = → optimizer.zero_grad()\n            x, y =
+                The gradients are cleared for every piece, so only the last one is left for the step.
+                look: `zero_grad` once per batch
+            * len(x) / len(images) → && loss.detach() * len(images) → loss.detach() * len(x)
+                Your step is too large: each piece counts as if it were the whole batch.
+                look: weight each piece by its share of the batch's rows
+            * len(x) / len(images) → / len(images.split(rows))
+                    && loss.detach() * len(images) → loss.detach() * len(images.split(rows)) * len(x)
+                A short piece counts as much as a full one: weight each piece by its rows.
+                look: the number that you divide the loss of a piece by
+            * len(x) / len(images) → * len(x) && loss.detach() * len(images) → loss.detach()
+                Your step follows the sum over the images; the loss of a batch is their mean.
+            * len(x) / len(images) → * len(x) / rows && loss.detach() * len(images) → loss.detach() * rows
+                You divided by the rows of a full piece; the mean of the batch divides by the rows of the batch.
+            model(x) → model(x).softmax(1)
+                There is a softmax before the loss, and `cross_entropy` already includes one.
+            / seen →
+                Your loss is a sum over the images: divide it by their number.
+            loss.detach() * len(images) → loss.detach() && seen += len(images) → seen += 1
+            loss.detach() * len(images) → loss.detach() * len(images) / len(x)
+                    && seen += len(images) → seen += len(images.split(rows))
+                The training is right, but your loss is a mean of means, in which short batches or pieces count too
+                much; it should be the mean over all images.
+            * len(images) →
+                The training is right, but your loss is {yours[loss]}; the mean over all images is {expected[loss]}.
+                look: what you add up, and what you divide by
+                when: torch.allclose(yours["The row of all trained weights"], expected["The row of all trained
+                    weights"], rtol=1e-3, atol=1e-4) and not torch.allclose(yours["Your loss"], expected["Your loss"],
+                    rtol=1e-3, atol=1e-4)
+            * len(x) / len(images) → / len(images)
+            loss.backward() → (-loss).backward()
+                The model's weights differ from those that whole batches would have given.
+                look: clear once per batch, weight each piece by its rows, step once per batch
+                when: not torch.allclose(yours["The row of all trained weights"], expected["The row of all trained
+                    weights"], rtol=1e-3, atol=1e-4)
+            images.split(rows) → images.to(device).split(rows)
+                A whole batch travels to the device, {yours[bytes]:,} bytes, and it does not fit.
+                look: {yours[line]}; first split, then `.to(device)`
+                when: yours["Whole batches"]
+            for x → whole = 0\n        for x && loss.backward() → whole = whole + loss
+                    && optimizer.step() → whole.backward()\n        optimizer.step()
+                The graphs of {yours[graphs]} pieces are there at the same time: together they need the memory of a
+                whole batch.
+                look: call `backward()` for each piece before you begin the next one
+                when: yours["Graphs at once"]
+            loss.detach() * len(images) → loss.item() * len(images)
+                Python waits {yours[waits]} times in this epoch; once, at the end, is enough.
+                look: {yours[line]}; add up `loss.detach()` on the device
+                when: yours["Waits"]
+        """,
+        also_right=[
+            changed(
+                _accumulate,
+                ("images.split(rows)", "images.tensor_split(-(-len(images) // rows))"),
+                ("labels.split(rows)", "labels.tensor_split(-(-len(images) // rows))"),
+                ("F.cross_entropy(model(x), y) * len(x)", "F.cross_entropy(model(x), y, reduction='sum')"),
+                ("optimizer.zero_grad()", "model.zero_grad(set_to_none=False)"),
+            ),
+        ],
+    ),
+)
