@@ -9,6 +9,7 @@ from torch import Tensor
 
 from labcheck import probes
 from labcheck.answer import call, observe
+from labcheck.compare import same
 from labcheck.exercise import Exercise
 from labcheck.inputs import Inputs
 from labcheck.verdict import Incorrect, wrong_if
@@ -22,12 +23,11 @@ def solution(n: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
 
 def judge(answer: Any, rng: Inputs) -> None:
     """A share that comes out even and one that does not; seed 0, which `if seed` takes for none; empty parts."""
-    share = rng.pick((0.13, 0.17, 0.23, 0.3, 0.35))
-    uneven = next(n for n in range(rng.size(101, 300), 500) if 0.6 < n * share % 1 < 0.95)
-    even = 20 * rng.size(5, 30), rng.pick((0.1, 0.15, 0.2, 0.25)), rng.size(1, 1000)
-    small = rng.size(5, 9)
-    for n, fraction, seed in (even, (uneven, share, 0), (small, 0.1, 7), (small, 0.0, 8), (small, 1.0, 9)):
-        judge_case(answer, n, fraction, seed)
+    share, tail = rng.pick(((0.13, 6), (0.17, 5), (0.23, 8)))
+    even = (20 * rng.size(5, 30), rng.pick((0.1, 0.15, 0.2, 0.25)), rng.size(1, 1000))
+    n, few = 100 * rng.size(1, 4) + tail, rng.size(5, 9)
+    for case in (even, (n, share, 0), (few, 0.1, 7), (few, 0.0, 8), (few, 1.0, 9)):
+        judge_case(answer, *case)
     libraries = observe(answer, probes.random_states_changed, *even)
     wrong_if(
         libraries,
@@ -39,58 +39,29 @@ def judge(answer: Any, rng: Inputs) -> None:
     )
 
 
-def split(answer: Any, n: int, fraction: float, seed: int) -> list[list[int]]:
+def split(answer: Any, *given: Any) -> list[list[int]]:
     """The two parts that the answer returns, each sorted: the order within a part is free."""
-    parts = call(answer, n, fraction, seed)
+    parts = call(answer, *given)
     if not (isinstance(parts, tuple | list) and len(parts) == 2):
         raise Incorrect("Your function should return two tensors, first the training part.", yours=parts)
     for part in parts:
-        wrong_if(
-            not isinstance(part, Tensor) or part.ndim != 1 or part.dtype != torch.int64,
-            "form",
-            "Each part should be an int64 tensor with one axis.",
-            look="`torch.tensor(indices, dtype=torch.int64)`: an empty list alone makes a float tensor",
-            yours=part,
-        )
+        if not isinstance(part, Tensor) or part.ndim != 1 or part.dtype != torch.int64:
+            look = "`torch.tensor(indices, dtype=torch.int64)`: an empty list alone makes a float tensor"
+            raise Incorrect("Each part should be an int64 tensor with one axis.", yours=part, look=look)
     return [sorted(part.tolist()) for part in parts]
 
 
 def judge_case(answer: Any, n: int, fraction: float, seed: int) -> None:
     training, validation = split(answer, n, fraction, seed)
-    k = int(n * fraction)
-    given = f"n = {n}, fraction = {fraction}, seed = {seed}"
-    sizes, right = (len(training), len(validation)), (n - k, k)
-    lengths = {"expected": f"{n - k} and {k} indices", "yours": f"{sizes[0]} and {sizes[1]} indices"}
+    k, given = int(n * fraction), f"n = {n}, fraction = {fraction} and seed = {seed}"
+    look = "where you cut: at `int(n * fraction)`, training part first; `[-0:]` is not empty, it is the same as `[0:]`"
+    same([len(training), len(validation)], [n - k, k], f"The pair of lengths for {given}", look=look)
     wrong_if(
-        k == 0 and sizes == (0, n),
-        "minus_zero",
-        f"With {given}, the validation part should be empty; `[-0:]` is the same as `[0:]`, which is everything.",
-        look="cut the validation part from the front, or count from n",
+        sorted(training + validation) != [*range(n)],
+        "not_each_once",
+        f"Together, the parts should have the indices 0 to {n - 1}, each once.",
+        look="draw one order of all indices, and cut it; `randint` repeats indices, `randperm` does not",
     )
-    wrong_if(
-        sizes == (k, n - k) != right,
-        "swapped",
-        f"The two parts are the other way around for {given}: training comes first.",
-        **lengths,
-    )
-    wrong_if(
-        sizes != right,
-        "lengths",
-        f"With {given}, the parts have the wrong lengths.",
-        look="where you cut: at `int(n * fraction)`, which rounds down",
-        **lengths,
-    )
-    both = {*training} & {*validation}
-    wrong_if(
-        both,
-        "overlap",
-        f"Some images are in both parts, for example number {min(both, default=0)}: a test on images that the model "
-        "has learned from says nothing.",
-        look="draw one order of all indices, and cut it",
-    )
-    if sorted(training + validation) != [*range(n)]:
-        look = "`randint` repeats indices, `randperm` does not; does something shift them?"
-        raise Incorrect(f"Together, the parts should have the indices 0 to {n - 1}, each once.", look=look)
     wrong_if(
         split(answer, n, fraction, seed)[1] != validation,
         "not_repeatable",

@@ -39,15 +39,10 @@ RIGHT = [
 ]
 
 WRONG = {
-    "form": [
-        lambda *given: tuple(part.int() for part in solution(*given)),
-        lambda *given: tuple(part.tolist() for part in solution(*given)),
-        lambda *given: tuple(torch.tensor(part.tolist()) for part in solution(*given)),
+    "not_each_once": [
+        *mutants(solution, ", order[:k]", ", torch.randperm(n)[:k]", ", order[:k] + 1"),
+        *mutants(solution, "order[k:], ", "torch.cat([order[k:-1], order[k : k + 1]]), "),
     ],
-    "minus_zero": mutants(solution, "order[k:], order[:k]", "order[:-k], order[-k:]"),
-    "swapped": mutants(solution, "order[k:], order[:k]", "order[:k], order[k:]"),
-    "lengths": mutants(solution, "int(n * fraction)", "n // 3", "round(n * fraction)", "max(1, int(n * fraction))"),
-    "overlap": mutants(solution, "order[:k]", "torch.randperm(n)[:k]"),
     "not_repeatable": [
         random_split,
         *mutants(solution, DRAWN, "torch.randperm(n)", f"{DRAWN} if seed else torch.randperm(n)"),
@@ -61,8 +56,11 @@ WRONG = {
     ],
     None: [
         lambda *given: solution(*given)[0],
-        *mutants(solution, "order[k:], order[:k]", "order[k:] + 1, order[:k] + 1"),
+        *mutants(solution, "order[k:], order[:k]", "order[:k], order[k:]", "order[:-k], order[-k:]"),
+        *mutants(solution, "int(n * fraction)", "n // 3", "round(n * fraction)", "max(1, int(n * fraction))"),
+        lambda *given: tuple(part.int() for part in solution(*given)),
+        lambda *given: tuple(part.tolist() for part in solution(*given)),
+        lambda *given: tuple(torch.tensor(part.tolist()) for part in solution(*given)),
         *mutants(solution, "torch.Generator().manual_seed(seed)", "torch.Generator(seed)", "seed"),
-        *mutants(solution, "order[k:], ", "torch.cat([order[k:-1], order[k : k + 1]]), "),
     ],
 }
