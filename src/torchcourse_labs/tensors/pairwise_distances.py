@@ -109,4 +109,5 @@ exercise = Exercise(
             ),
         ],
     ),
+    lends=solution,
 )

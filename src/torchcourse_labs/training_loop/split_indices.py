@@ -34,8 +34,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "global_generator",
         f"The split is right, but your function changed the global random state of {' and '.join(libraries)}: all "
         "other code gets different random numbers now.",
-        look="`torch.Generator().manual_seed(seed)`, `np.random.default_rng(seed)` or `random.Random(seed)` make a "
-        "generator of your own",
+        look="your own generator: `torch.Generator().manual_seed(seed)`, `np.random.default_rng(seed)`",
     )
 
 

@@ -44,14 +44,12 @@ WRONG = {
         mutant(solution, ("add_(p.grad)", "add_(learning_rate * p.grad)"), (STEP, "p.sub_(v)")),
         mutant(solution, ("add_(p.grad)", "sub_(learning_rate * p.grad)"), (STEP, "p.add_(v)")),
     ],
-    "none_moved": [
+    None: [
         mutant(
             solution,
             ("add_(p.grad)", "add_(torch.zeros_like(p) if p.grad is None else p.grad)"),
             ("p.grad is not None", "True"),
-        )
-    ],
-    None: [
+        ),
         *mutants(solution, "add_(p.grad)", "add_(p.grad, alpha=1 - momentum)"),
         *mutants(solution, "add_(p.grad)", "sub_(p.grad)"),
         *mutants(solution, "p.grad is not None", "p.grad is not None and p.grad.any()"),
