@@ -68,10 +68,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _patience(item: pytest.Item) -> float:
     """The time limit of the exercise that a test is about, in seconds: it says how long its rows take, roughly."""
-    from labcheck import exercise as engine
 
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    exercise = engine.EXERCISES.get(parameters.get("name")) if item.path.name in BY_EXERCISE else None
+    exercise = exercise.EXERCISES.get(parameters.get("name")) if item.path.name in BY_EXERCISE else None
     return exercise.seconds if exercise else 0.0
 
 
@@ -217,8 +216,8 @@ def why_not(part: str) -> str:
     """Why a part of the system that the course can do without is of no use here, in a sentence; empty if it is."""
     from tools import slides_browser
     from tools.grade import sandbox
-    from torchcourse.lectures import compiling
     from torchcourse.cluster import practice
+    from torchcourse.lectures import compiling
 
     if part == "bubblewrap":
         return sandbox.why_not()

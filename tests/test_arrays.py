@@ -207,7 +207,7 @@ from tools.grade import __main__ as command
 from tools.grade import judge, sandbox
 from tools.grade.collect import survey
 from tools.grade.restore import restore
-from torchcourse.checks import engine
+import labcheck
 def without_sandbox(each, secret, limits, data):
     rehearsal = each.student == "the solution"
     if not rehearsal and os.environ.get("SLURMD_NODENAME"):

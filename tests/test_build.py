@@ -6,8 +6,8 @@ import shutil
 import nbformat
 import pytest
 
+from labcheck import exercise
 from tools import build, course
-from torchcourse.checks import engine
 
 HEAD = "---\nkernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
 TOML = """
@@ -66,10 +66,10 @@ NO_CHECK = SOLUTION.replace('from torchcourse.checks import check\n\ncheck("demo
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A course of one chapter, its exercise in a registry of its own."""
-    engine.load_chapters()
-    monkeypatch.setattr(engine, "EXERCISES", {})
-    monkeypatch.setattr(engine, "load_chapters", lambda: engine.EXERCISES)
-    declare = engine.chapter("99_demo")
+    exercise.load_chapters()
+    monkeypatch.setattr(exercise, "EXERCISES", {})
+    monkeypatch.setattr(exercise, "load_chapters", lambda: exercise.EXERCISES)
+    declare = exercise.chapter("99_demo")
     about = {"title": "Double", "minutes": 3, "difficulty": 2, "points": 4, "takeaway": "Yes.", "hints": ("a", "b")}
     declare("demo_double", **about)(lambda answer, new: None)
     (tmp_path / "course.toml").write_text(TOML)

@@ -21,14 +21,14 @@ import psutil
 import pytest
 from conftest import copy_of_course, need
 
+from labcheck import evaluate, exercise, judge
+from labcheck.show import Result
 from tools import course
 from tools.grade import __main__ as command
 from tools.grade import judge, sandbox
 from tools.grade.collect import survey
 from tools.grade.inside import plain
 from tools.grade.restore import Cell, restore
-from torchcourse.checks import engine, evaluate
-from labcheck.show import Result
 
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own use of its database
 
@@ -191,8 +191,8 @@ print("much " * 3_000_000)
 CHEAT = """
 import torchcourse.checks, torchcourse.checks.engine as engine
 from labcheck.show import Result
-engine.evaluate = lambda name, answer, seed=None: Result(name, "correct", "Well done.")
-engine.same = engine.mistake = lambda *a, **k: None
+judge.evaluate = lambda name, answer, seed=None: Result(name, "correct", "Well done.")
+compare.same = engine.mistake = lambda *a, **k: None
 torchcourse.checks.check = lambda *a: print("correct")
 def check(name, answer):
     print("correct")
@@ -584,8 +584,8 @@ def test_an_endless_cell_costs_only_itself(graded, source):
 
 def test_an_answer_that_sleeps_costs_its_exercise(graded, monkeypatch):
     """It waits without using a processor. What comes after it is still judged."""
-    short = dataclasses.replace(engine.EXERCISES["first_tensor"], seconds=1.0)
-    monkeypatch.setitem(engine.EXERCISES, "first_tensor", short)
+    short = dataclasses.replace(exercise.EXERCISES["first_tensor"], seconds=1.0)
+    monkeypatch.setitem(exercise.EXERCISES, "first_tensor", short)
     sleeps = "import time\ndef first_tensor(shape, value):\n    time.sleep(1000)"
     cells = [
         {"id": "first", "source": sleeps},

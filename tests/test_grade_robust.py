@@ -26,6 +26,8 @@ import pytest
 from conftest import is_alive, need, wait_until
 from nbgrader.api import Gradebook
 
+from labcheck import exercise
+from labcheck.show import Result
 from tools import course
 from tools.grade import __main__ as command
 from tools.grade import judge, results, sandbox
@@ -35,8 +37,6 @@ from tools.grade.orderly import Signals, Stopped, temporary_folder, workplace
 from tools.grade.restore import restore
 from tools.grade.review import UNFINISHED as NOT_REVIEWED
 from tools.grade.review import UNPARSED, review, signs, solution
-from torchcourse.checks import engine
-from labcheck.show import Result
 
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own use of its database
 
@@ -402,7 +402,7 @@ def source_of(function) -> str:
 
 def specified(chapter: course.Chapter) -> list[str]:
     """The right answers in the specifications of a chapter, as far as they are functions."""
-    specs = [each.spec for each in engine.load_chapters().values() if each.chapter == chapter.name and each.spec]
+    specs = [each.spec for each in exercise.load_chapters().values() if each.chapter == chapter.name and each.spec]
     answers = [answer for spec in specs if not spec.takes_value for answer in (spec.solution, *spec.also_right)]
     return [source_of(answer) for answer in answers if inspect.isfunction(answer)]
 

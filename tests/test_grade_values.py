@@ -28,11 +28,11 @@ from conftest import made_here, skip_or_fail
 from test_checks import EXERCISES, OWN, right_and_wrong, tables
 from test_switches import takes_long
 
+from labcheck import answer, compare, evaluate, exercise, inputs, verdict
+from labcheck.show import Foreign
 from tools import course
 from tools.grade import judge, sandbox
 from tools.grade.inside import plain
-from torchcourse.checks import engine, evaluate
-from labcheck.show import Foreign
 from torchcourse_labs._spec import Spec, key
 
 sys.path.insert(0, str(course.ROOT / "tools" / "grade" / "inside"))
@@ -159,12 +159,12 @@ def test_an_answer_is_at_work_during_a_question_only():
     serve = functools.partial(play.answer_questions, at_work=at_work)
     with elsewhere(lambda: seen.append(at_work.is_set()) or 1.0, serve) as remote:
         for _ in range(3):
-            assert remote.observe(engine.call) is not None
+            assert remote.observe(answer.call) is not None
             assert not at_work.is_set()
     assert seen == [True] * 3
 
 
-class Tape(engine.Elsewhere):
+class Tape(answer.RemoteAnswer):
     """An answer elsewhere: writes down what goes in and what comes out, or plays what came out for other inputs."""
 
     def __init__(self, answer: Any, replies: dict[str, list] | None = None) -> None:
@@ -203,14 +203,14 @@ def test_what_goes_in_tells_no_result_and_what_came_out_is_worth_nothing(name):
     spec = without_wrong_solutions(name)
     right = Tape(spec.solution)
     try:
-        spec(right, engine.Inputs(1))
-    except engine.NotHere as lacks:
+        spec(right, inputs.Inputs(1))
+    except verdict.NotHere as lacks:
         skip_or_fail(str(lacks))
     assert code_of(spec.solution) in cloudpickle.dumps(spec.solution) + b"no code"  # it would be seen
     for answer in (spec.solution, *spec.also_right):
         assert not any(code_of(answer) in block for block in right.sent)
     with pytest.raises((Exception, judge.Lost)):
-        spec(Tape(None, right.heard), engine.Inputs(2))
+        spec(Tape(None, right.heard), inputs.Inputs(2))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -414,11 +414,11 @@ def test_an_answer_that_patches_its_process_patches_only_that(tmp_path):
     def accuracy(logits, labels):
         import json as text
 
-        engine.same = engine.mistake = engine.call = engine._equal = lambda *a, **k: None
+        compare.same = engine.mistake = answer.call = compare.equal = lambda *a, **k: None
         torch.Tensor.all = torch.Tensor.any = lambda *a, **k: True
         torch.allclose = torch.isclose = torch.equal = lambda *a, **k: True
         text.dumps = lambda *a, **k: '{"value": 1.0}'
-        for exercise in engine.EXERCISES.values():
+        for exercise in exercise.EXERCISES.values():
             object.__setattr__(exercise, "judge", lambda *a: None)
         return 0.123
 

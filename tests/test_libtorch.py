@@ -16,8 +16,8 @@ import torch
 from conftest import need
 from torch import nn
 
+from labcheck import evaluate, exercise
 from tools.course import ROOT
-from torchcourse.checks import engine, evaluate
 
 TORCH = Path(torch.__file__).parent
 INCLUDE = [f"-I{TORCH / 'include'}", f"-I{TORCH / 'include/torch/csrc/api/include'}"]
@@ -125,7 +125,7 @@ def test_the_operator_works_on_any_layout_and_refuses_other_dtypes(folder):
     ],
 )
 def test_without_a_tool_the_answer_is_not_checked(monkeypatch, name, lacks):
-    solution = engine.load_chapters()[name].spec.solution
+    solution = exercise.load_chapters()[name].spec.solution
     lacks(monkeypatch)
     result = evaluate(name, solution)
     assert result.outcome == "not checked" and " needs " in result.message

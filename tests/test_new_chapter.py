@@ -73,7 +73,7 @@ CHECKS = '''"""Chapter 99."""
 
 import torch.nn.functional as F
 
-from torchcourse.checks.engine import chapter
+from labcheck.exercise import chapter
 from torchcourse_labs._spec import Mistake, Spec
 
 exercise = chapter("99_demo")

@@ -16,11 +16,11 @@ from test_checks import OWN, right_and_wrong, tables
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from labcheck import check, evaluate, exercise, switches
 from torchcourse import simgpu
-from torchcourse.checks import check, engine, evaluate, switches
 from torchcourse_labs._spec import Spec
 
-EXERCISES = engine.load_chapters()
+EXERCISES = exercise.load_chapters()
 # A quick one of each kind: values, random numbers, training, devices, generators, layers, half precision, layouts,
 # files, sizes, environment variables, exported models. All exercises have a test with many switches.
 QUICK = ["slope", "held_out_split", "repair_training", "migrate_training", "go_on_exactly", "residual_block"]
@@ -209,7 +209,7 @@ def state() -> dict[str, object]:
 
 def takes_long(name: str) -> bool:
     """Whether a verdict trains, compiles, or starts processes."""
-    return engine.EXERCISES[name].seconds >= 60
+    return exercise.EXERCISES[name].seconds >= 60
 
 
 def right(name: str) -> list[object]:

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from labcheck import exercise
 from tools import course, guide
 from torchcourse.commands import cli
-from torchcourse.checks import engine
 from torchcourse.errors import CourseError
 
 GUIDE = (course.ROOT / "docs" / "teaching.md").read_text()
 CHAPTERS = course.chapters()
 LECTURES = [chapter for chapter in CHAPTERS if chapter.lecture_minutes]
-EXERCISES = engine.load_chapters()
+EXERCISES = exercise.load_chapters()
 
 
 def headings(number: str) -> list[str]:

@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import torchcourse
+from labcheck.exercise import load_chapters
 from tools import claims, course, glossary
 from tools.course import ROOT, Chapter
-from torchcourse.checks import engine
 from torchcourse.errors import CourseError
 
 
@@ -126,7 +126,7 @@ def dropped(chapter: Chapter, stretch: list[str]) -> str:
     name = chapter.guide.get("drop")
     if name is None:
         return "–"
-    exercise = engine.load_chapters().get(name)
+    exercise = load_chapters().get(name)
     if exercise is None or exercise.chapter != chapter.name:
         raise CourseError(
             f"course.toml, chapter {chapter.name}: `{name}`, to be dropped first, is not an exercise of it."

@@ -311,8 +311,8 @@ def pace() -> Pace:
 def about(device: str) -> list[str]:
     """What the report says about this machine: how fast it is, and what cells leave out here, a sentence each."""
     # Not at the top: they import PyTorch, which the login node of a cluster does without.
-    from torchcourse.lectures import compiling
     from torchcourse.cluster import practice
+    from torchcourse.lectures import compiling
 
     sentences = []
     if device == "cpu" and pace().slower > 1.1:
