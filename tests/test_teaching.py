@@ -43,12 +43,8 @@ def test_exercises_named_in_the_guide_are_those_of_the_chapter(chapter):
 def test_messages_are_those_that_a_check_gives(chapter):
     """What is quoted under "how you see it" is in a check or in the set-up cell."""
     table = chapter.guide.get("trouble", [])
-    places = (
-        f"src/torchcourse/checks/{chapter.slug}.py",
-        "src/torchcourse/checks/collectives.py",
-        "tools/setup_cell.py",
-    )
-    source = "".join((course.ROOT / place).read_text() for place in places)
+    places = (f"src/torchcourse_labs/{chapter.slug}/*.py", "src/labcheck/*.py", "tools/setup_cell.py")
+    source = "".join(path.read_text() for place in places for path in sorted(course.ROOT.glob(place)))
     said = re.sub(r'"\s*\n\s*f?"', "", source).lower()  # a message may be broken over two lines,
     said = re.sub(r"\s+", " ", said)  # that of a table, too
     for cells in table:
