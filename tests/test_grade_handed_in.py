@@ -222,8 +222,8 @@ WAYS: dict[str, Callable] = {
         writes("check-slope", f'{RIGHT["slope"]}\n\ncheck("slope", slope)'), deletes("answer-slope")
     ),
     "answer in the cell of the hint": merges("1-a-first-tensor-5", "answer-slope"),
-    "two answers in one cell": merges("answer-first_tensor", "answer-slope"),
-    "two answers in one cell, without ids": together(merges("answer-first_tensor", "answer-slope"), stripped),
+    "two answers in one cell": merges("answer-filled_like", "answer-slope"),
+    "two answers in one cell, without ids": together(merges("answer-filled_like", "answer-slope"), stripped),
     "answer in a cell of text": together(
         turns("2-a-slope-by-autograd-1", "code"), writes("2-a-slope-by-autograd-1", RIGHT["slope"]), deletes("answer-s")
     ),

@@ -41,7 +41,7 @@ from tools.grade.review import UNPARSED, review, signs, solution
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own use of its database
 
 LAB = "00_getting_started"
-NAMES = ("first_tensor", "slope", "average_digit")
+NAMES = ("filled_like", "slope", "average_digit")
 
 
 def lab(slope: str = "def slope(f, x):\n    return 1.0\n") -> dict:
