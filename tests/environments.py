@@ -91,7 +91,7 @@ def pretend_colab(python: Path) -> None:
 
 
 def small_machine(folder: Path) -> list[str]:
-    """The beginning of a command that runs on two cores, with a small /dev/shm, without network, name service and Slurm.
+    """The beginning of a command that runs on two cores, with a small /dev/shm, without network, name service, Slurm.
 
     Not even the machine's own name leads anywhere: whatever looks it up, as gloo does unless it is told better, fails.
     folder: for a file that the sandbox needs. Where there is no bubblewrap, the list is empty: then the command runs on

@@ -195,9 +195,9 @@ def test_a_misconception_belongs_to_its_exercise():
 
 def files_of(folder: Path, students: dict[str, list[Report]]) -> list[str]:
     """What the students of a class have sent to the instructor."""
-    for i, (name, reports) in enumerate(students.items()):
+    for i, (name, sent) in enumerate(students.items()):
         one = reports.Standing()
-        for report in reports:
+        for report in sent:
             one.add(report)
         (folder / f"{name}.json").write_text(reports.as_json(f"{i:016x}", one))
     return [str(folder / f"{name}.json") for name in students]

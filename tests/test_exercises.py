@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -78,7 +79,7 @@ def test_a_lab_asks_the_exercises_of_its_chapter_in_their_order(chapter):
 
 
 def test_a_file_of_an_exercise_can_be_read_over_one_coffee():
-    lines = {name: len(open(module(name).__file__).readlines()) for name in EXERCISES}
+    lines = {name: len(Path(module(name).__file__).read_text().splitlines()) for name in EXERCISES}
     assert max(lines.values()) <= 220, max(lines, key=lines.get)
     assert statistics.median(lines.values()) <= 100
 

@@ -289,7 +289,7 @@ def graded(folder: Path) -> tuple[dict[str, show.Result], list[str], list[str]]:
     unchanged = {cell["id"]: "".join(cell["source"]) for cell in HANDED_OUT["cells"] if cell["id"].startswith(OURS)}
     assert {cell.id: cell.source for cell in notebook.cells if cell.id.startswith(OURS)} == unchanged
     space, results, errors = {"__name__": "__main__"}, {}, []
-    exec("import torch\nfrom torchcourse.checks import check, evaluate, hint, progress", space)
+    exec("import torch\nfrom labcheck import check, evaluate, hint, lend, progress", space)
     for cell in notebook.cells:
         if name := exercise(cell):
             answer = re.search(r", (\w+)\)$", cell.source)[1]

@@ -277,7 +277,7 @@ def test_nothing_is_left_when_the_notebook_ends(tmp_path, number):
 def test_functions_of_a_notebook(tmp_path):
     """They live in `__main__` and in no file; their lines are known to the notebook only."""
     cells = [
-        "import torch.distributed as dist\nfrom torchcourse.checks import ranks\nfactor = 3",
+        "import torch.distributed as dist\nfrom labcheck import ranks\nfactor = 3",
         "def wrong(x):\n    return {1: x * factor}[dist.get_rank()]",
         "outcome = ranks.run(wrong, 2)\nprint(outcome[1].value, outcome[0].raised, outcome[0].raised.place)",
         "print(outcome[0].raised.traceback)\nprint(ranks._current.process.pid)",
