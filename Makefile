@@ -21,7 +21,7 @@ export PIP_USER = 0
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build release lab slides slides-pdf hub grade cluster site bench gpu wheelhouse lock doctor lint clean
+.PHONY: help run test build release lab slides slides-pdf hub grade cluster site bench gpu wheelhouse lock doctor size lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
@@ -76,6 +76,9 @@ lock: ## choose the versions in constraints.txt and requirements.lock (needs uv;
 
 doctor: $(VENV)/.installed ## is this machine ready for the course?
 	@$(BIN)/torchcourse doctor
+
+size: $(VENV)/.installed ## how large each part is, and how large it may be
+	@$(BIN)/python -m tools.size
 
 lint: $(VENV)/.installed ## ruff over package, tools, tests and notebooks
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -28,7 +28,7 @@ from labcheck import board, check, reports
 from labcheck.reports import CORRECT, NOT_STARTED, TRYING, Report
 from tools.course import ROOT
 from tools.hub import sandbox
-from torchcourse.commands import cli
+from labcheck.__main__ import main as progress_command
 
 LAB = "01_tensors"
 WRONG = {  # the answers of simulated students, and what the sentence about each says
@@ -84,10 +84,10 @@ def test_a_check_is_kept(mine: Path, capsys):
     assert mine.stat().st_mode & 0o077 == 0
 
     capsys.readouterr()
-    assert cli.main(["progress"]) == 0
+    assert progress_command(["progress"]) == 0
     out = capsys.readouterr().out
     assert "01_tensors: 1 of 7 correct" in out and "correct       Pixels to floats" in out
-    assert cli.main(["progress", "--json"]) == 0
+    assert progress_command(["progress", "--json"]) == 0
     sent = json.loads(capsys.readouterr().out)
     assert sent.keys() == {"format", "torchcourse", "student", "reports"}
     assert {"exercise": "scale_pixels", "state": TRYING, "misconception": known} in sent["reports"]
@@ -217,7 +217,7 @@ def test_a_class_is_pooled(tmp_path: Path, capsys):
             "five": [Report("slope", TRYING)],
         },
     )
-    assert cli.main(["progress", "--pool", *files, files[0]]) == 0
+    assert progress_command(["progress", "--pool", *files, files[0]]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["5", "students"] and ["01_tensors,", "4", "students"] in lines
     at = lines.index(["Pixels", "to", "floats", "1", "2", "1"])
@@ -239,7 +239,9 @@ def test_a_class_is_pooled(tmp_path: Path, capsys):
     (tmp_path / "old.json").write_text(
         json.dumps({"format": 1, "student": "f" * 16, "reports": [vars(right), GOOD | {"exercise": "gone"}, 7]})
     )
-    assert cli.main(["progress", "--pool", *files, str(tmp_path / "old.json"), str(tmp_path / "none.json")]) == 1
+    assert (
+        progress_command(["progress", "--pool", *files, str(tmp_path / "old.json"), str(tmp_path / "none.json")]) == 1
+    )
     said = capsys.readouterr()
     assert said.out.startswith("6 students") and said.err.count("\n") == 6
     assert "2 of its reports" in said.err and "another form" in said.err and "cannot be read" in said.err

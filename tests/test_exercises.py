@@ -8,6 +8,7 @@ The rows are in tests/answers/<chapter>/<exercise>.py:
 On each run, one wrong answer of each sentence is judged; with `-m weekly`, the others, too.
 """
 
+import importlib
 import json
 import re
 import statistics
@@ -133,3 +134,30 @@ print(evaluate("pairwise_distances", loop).text)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert "there is a loop" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_examples_of_the_guide_for_authors_are_true(monkeypatch, tmp_path):
+    """Both exercises of docs/authoring.md with all their rows."""
+    page = (course.ROOT / "docs" / "authoring.md").read_text()
+    names = ("moving_average", "rows_1", "predict_quietly", "rows_2")
+    files = dict(zip(names, re.findall(r"```python\n(.*?)```", page, re.S), strict=True))
+    folder = tmp_path / "guide_labs" / "slug"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "__init__.py").write_text('CHAPTER = "99_slug"\nEXERCISES = ("moving_average", "predict_quietly")\n')
+    for name, code in files.items():
+        (folder / f"{name}.py").write_text(code.replace("torchcourse_labs", "guide_labs"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(exercise.place, "LABS", "guide_labs")
+    monkeypatch.setattr(exercise, "EXERCISES", {})
+    monkeypatch.setitem(EXERCISES, "moving_average", exercise.load_chapter("99_slug")["moving_average"])
+    monkeypatch.setitem(EXERCISES, "predict_quietly", exercise.EXERCISES["predict_quietly"])
+    for name, file in (("moving_average", "rows_1"), ("predict_quietly", "rows_2")):
+        table = importlib.import_module(f"guide_labs.slug.{file}")
+        for answer in table.RIGHT:
+            test_right_answers_are_right(name, answer)
+        for key, answers in table.WRONG.items():
+            for answer in answers:
+                test_wrong_answers_get_their_sentence(name, key, answer)
+        said = exercise.EXERCISES[name].sentences.keys() - {"deadlock", "unequal_tensors"}
+        assert {key for key in table.WRONG if key} | {"sum", "no_overlap"} >= said

@@ -25,6 +25,7 @@ import psutil
 import pytest
 from conftest import is_alive, need, wait_until
 from nbgrader.api import Gradebook
+from support.answers import EXERCISES, right
 
 from labcheck.show import Result
 from tools import course
