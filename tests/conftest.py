@@ -42,7 +42,7 @@ def pytest_configure() -> None:
 # stays on one worker, so that what its tests have in common is made once.
 ONE_BY_ONE = ("test_colab.py", "test_labs.py", "test_exercises.py")
 # Minutes each, so they come first; test_exercises.py comes in small pieces, which fill the workers at the end.
-LONG = ["arrays", "grade", "labs", "switches", "grade_values", "cluster_answers", "slides", "colab"]
+LONG = ["grade", "labs", "switches", "grade_values", "cluster_answers", "slides", "colab"]
 LONG += ["new_chapter", "torchrun", "offline", "job"]
 ORDER = [*(f"test_{name}.py" for name in LONG), "", "test_exercises.py"]
 

@@ -25,10 +25,10 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import websocket_connect
 
 from labcheck import board, check, reports
+from labcheck.__main__ import main as progress_command
 from labcheck.reports import CORRECT, NOT_STARTED, TRYING, Report
 from tools.course import ROOT
 from tools.hub import sandbox
-from labcheck.__main__ import main as progress_command
 
 LAB = "01_tensors"
 WRONG = {  # the answers of simulated students, and what the sentence about each says

@@ -1,4 +1,4 @@
-"""The sandbox, made by bubblewrap: a submission sees Python, two packages, the data, its own notebook, and nothing else.
+"""The sandbox, by bubblewrap: a submission sees Python, two packages, the data, its own notebook, and nothing else.
 
     out of reach   the network; other processes; every file but those that are `shown` (read-only), so no solutions,
                    no gradebook, no other submission, no home; the environment variables
