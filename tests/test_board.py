@@ -703,7 +703,7 @@ def test_a_real_kernel(hub: Hub, instructor: SimpleNamespace):
     assert all(each[NOT_STARTED] == 1 for each in states.values())
     assert "eve" not in str(chapter)
     (left,) = run_in_kernel(
-        f"{hub.address}/user/eve/", token, [cells[0] + "\nfrom torchcourse import board; board.leave()"]
+        f"{hub.address}/user/eve/", token, [cells[0] + "\nfrom labcheck import board; board.leave()"]
     )
     assert "You are off the board" in left, left
     assert counts(instructor) == before

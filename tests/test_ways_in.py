@@ -176,7 +176,12 @@ def test_links_and_commands_lead_somewhere(page):
         assert link.startswith("https://") or not target or (ROOT / page).parent.joinpath(target).exists(), link
         assert target or anchor in slugs, link
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"\bmake ([a-z-]+)\b", " ".join(re.findall(r"`[^`]+`|^make .*$", text.replace("make room", ""), re.MULTILINE))))
+    named = set(
+        re.findall(
+            r"\bmake ([a-z-]+)\b",
+            " ".join(re.findall(r"`[^`]+`|^make .*$", text.replace("make room", ""), re.MULTILINE)),
+        )
+    )
     assert named <= targets, named - targets
 
 
