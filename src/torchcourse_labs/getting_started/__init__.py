@@ -1,4 +1,4 @@
-"""Exercises of chapter 00: a first gradient and an average digit."""
+"""Exercises of chapter 00: a tensor like another one, a first gradient, an average digit."""
 
 CHAPTER = "00_getting_started"
-EXERCISES = ("slope", "average_digit")
+EXERCISES = ("filled_like", "slope", "average_digit")

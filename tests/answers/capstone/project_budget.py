@@ -1,4 +1,4 @@
-"""Chapter 13: answers to the final run, which is judged by the file that it leaves behind."""
+"""The final run is judged by the file that it leaves behind: here by one that knows all labels by heart."""
 
 import functools
 import tempfile
@@ -62,20 +62,13 @@ class Final(dict):
         return exported(*self.file)
 
 
-RIGHT = {"project_budget": [Final(), lambda: Final(wrong=0.01, ballast=1000)]}
+RIGHT = [Final(), lambda: Final(wrong=0.01, ballast=1000)]
 
 WRONG = {
-    "project_budget": [
-        ("runs/final", "not the record of a run"),
-        (lambda: print(end=""), "did not come to its end"),
-        ({"data": "mnist", "cpu_seconds": 30.0}, "exported no file"),
-        ({"data": "mnist", "program": __file__}, "not the record of a run"),
-        (Final(data="imagenet"), "not the record of a run"),
-        (Final(program="/nowhere/model.pt2"), "no longer exists"),
-        (Final(program=__file__), "does not classify"),
-        (Final(wrong=0.1), "too many test images get the wrong class"),
-        (Final(ballast=600_000), "larger than the budget"),
-        (Final(cpu_seconds=1000.0), "more processor time"),
-        (Final(cpu_seconds=0.0), "more processor time"),
-    ],
+    "no_run": [lambda: print(end="")],
+    "no_program": [{"data": "mnist", "cpu_seconds": 30.0}],
+    "accuracy": [Final(wrong=0.1)],
+    "bytes": [Final(ballast=600_000)],
+    "seconds": [Final(cpu_seconds=1000.0), Final(cpu_seconds=0.0)],
+    None: ["runs/final", Final(program=__file__), Final(program="/nowhere/model.pt2"), Final(data="imagenet")],
 }

@@ -1,7 +1,8 @@
-"""The engine of the checks, on exercises made up here."""
+"""From an answer to what a check shows, on exercises made up here."""
 
 import collections
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -12,42 +13,49 @@ import numpy as np
 import pytest
 import torch
 
-from torchcourse.checks import check, engine, evaluate, hint, progress, show
-from torchcourse.checks.engine import Incorrect, NotHere, call, is_stub, mistake, same
+from labcheck import check, evaluate, exercise, hint, judge, lab, lend, progress, show
+from labcheck.answer import call, comparable, is_stub
+from labcheck.compare import near, same
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.verdict import Incorrect, NotHere, wrong_if
+from torchcourse import place
 from torchcourse.commands.doctor.finding import Finding
 from torchcourse.commands.doctor.report import as_html
+
+
+def double(answer, rng):
+    x = rng.randn(rng.size(2, 5))
+    yours = call(answer, x)
+    wrong_if(near(yours, x**2), "squared", "You squared.", look="the operator")
+    same(yours, 2 * x)
+
+
+def number(answer, rng):
+    same(answer, 42, "Your number", dtype=False)
+
+
+def elsewhere(answer, rng):
+    raise NotHere("This exercise needs a compiler.")
+
+
+def broken_judge(answer, rng):
+    raise KeyError("a mistake of ours")
 
 
 @pytest.fixture(autouse=True)
 def demo(monkeypatch):
     """Exercises of a chapter "99_demo" in a registry of their own."""
-    engine.load_chapters()
     for name in ("_latest", "_attempts", "_hints_given"):
-        monkeypatch.setattr(engine, name, {})
-    monkeypatch.setattr(engine, "EXERCISES", {})
-    monkeypatch.setattr(engine, "load_chapters", lambda: engine.EXERCISES)
-    monkeypatch.setattr(engine, "current_chapter", "99_demo")
-    exercise = engine.chapter("99_demo")
+        monkeypatch.setattr(lab, name, {})
     about = {"title": "Double", "minutes": 1, "difficulty": 1, "points": 2, "takeaway": "Twice is twice."}
-
-    @exercise("double", hints=("the idea", "the code"), **about)
-    def double(answer, new):
-        x = new.randn(new.size(2, 5))
-        yours = call(answer, x)
-        mistake(yours, x**2, "You squared.", look="the operator")
-        same(yours, 2 * x)
-
-    @exercise("number", hints=("six times seven",), **about)
-    def number(answer, new):
-        same(answer, 42, "Your number")
-
-    @exercise("elsewhere", hints=("none",), **about)
-    def elsewhere(answer, new):
-        raise NotHere("This exercise needs a compiler.")
-
-    @exercise("broken_judge", hints=("none",), **about)
-    def broken(answer, new):
-        raise KeyError("a mistake of ours")
+    about |= {"hints": ("the idea", "the code"), "chapter": "99_demo", "lends": len}
+    judges = (double, number, elsewhere, broken_judge)
+    exercises = {each.__name__: Exercise(name=each.__name__, judge=each, **about) for each in judges}
+    monkeypatch.setattr(exercise, "EXERCISES", exercises)
+    monkeypatch.setattr(lab, "EXERCISES", exercises)
+    monkeypatch.setattr(exercise, "load_chapters", lambda: exercises)
+    monkeypatch.setattr(place, "chapter", "99_demo")
 
 
 def stub(x):
@@ -106,7 +114,7 @@ def test_error_shows_the_students_own_line():
     result = evaluate("double", answer)
     assert result.outcome == "error"
     assert "x.view(2, 10_000)" in result.text and "RuntimeError" in result.text
-    assert "engine.py" not in result.text
+    assert "judge.py" not in result.text
 
 
 def test_a_missing_gpu_sends_nobody_to_a_driver():
@@ -139,12 +147,12 @@ def test_a_tensor_in_the_argument_that_is_no_tensor_afterwards_is_a_change():
     def as_a_list(batch):
         batch["x"] = batch["x"].tolist()
 
-    with pytest.raises(engine.Incorrect, match="changed its argument"):
-        engine.call(as_a_list, {"x": torch.ones(3)}, may_return_none=True)
+    with pytest.raises(Incorrect, match="changed its argument"):
+        call(as_a_list, {"x": torch.ones(3)}, may_return_none=True)
 
 
 def test_hard_coded_result_fails():
-    x = engine.Inputs(0).randn(3)
+    x = Inputs(0).randn(3)
     assert not evaluate("double", lambda _: 2 * x).correct
 
 
@@ -158,14 +166,14 @@ def test_endless_answer_is_stopped(monkeypatch, swallow):
                 if not swallow:
                     raise
 
-    monkeypatch.setattr(engine, "EXERCISES", {"double": replace(engine.EXERCISES["double"], seconds=0.5)})
+    monkeypatch.setitem(exercise.EXERCISES, "double", replace(exercise.EXERCISES["double"], seconds=0.5))
     result = evaluate("double", endless)
     assert result.outcome == "error" and "still running" in result.text
 
 
 def test_an_answer_that_hardly_got_a_processor_gets_more_time(monkeypatch):
-    monkeypatch.setattr(engine, "EXERCISES", {"double": replace(engine.EXERCISES["double"], seconds=0.1)})
-    monkeypatch.setattr(engine, "STARVED", 1e6)
+    monkeypatch.setitem(exercise.EXERCISES, "double", replace(exercise.EXERCISES["double"], seconds=0.1))
+    monkeypatch.setattr(judge, "STARVED", 1e6)
     monkeypatch.setattr(time, "process_time", lambda: 0.0)
 
     def starved(x):
@@ -252,15 +260,21 @@ def test_a_tensor_of_many_dimensions_is_refused():
 def test_ordinary_classes_are_compared():
     pair = collections.namedtuple("Pair", "a b")(1, torch.nn.Parameter(torch.ones(2)))
     for value in (pair, collections.OrderedDict(a=1), torch.Size([2]), np.float64(2), torch.float32, len, [].append):
-        assert engine.comparable(value) is value
+        assert comparable(value) is value
 
 
-def test_the_chapter_of_the_notebook_is_looked_at_first(monkeypatch):
+def test_the_chapter_of_the_notebook_is_looked_at_first():
     """The first check of a lab imports one chapter, not all of them."""
-    monkeypatch.setattr(engine, "current_chapter", "00_getting_started")
-    monkeypatch.delitem(sys.modules, "torchcourse.checks.getting_started")
-    monkeypatch.setattr(engine, "load_chapters", lambda: pytest.fail("all chapters were imported"))
-    assert engine.find("slope").chapter == "00_getting_started"
+    code = "from torchcourse import place; place.chapter = '01_tensors'; from labcheck import exercise, evaluate; "
+    code += "import sys; print(evaluate('normalize', ...).outcome, 'torchcourse_labs.ddp' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "not attempted False", done
+
+
+def test_a_late_student_is_lent_an_answer(capsys):
+    twice = lambda x: 2 * x  # noqa: E731
+    assert lend("double", twice) is twice and lend("double", stub) is len and lend("double", ...) is len
+    assert capsys.readouterr().out.split("\n")[:2] == ["double: yours", "double: borrowed"]
 
 
 def test_misspelled_name(capsys):
@@ -375,7 +389,7 @@ def test_dictionary_is_attempted_when_its_first_dots_are_replaced():
 def test_of_several_functions_the_empty_one_is_named_at_once(monkeypatch):
     """Before anything runs: what an exercise of several functions runs may take seconds."""
     never = mock.Mock(side_effect=AssertionError("judged"))
-    monkeypatch.setitem(engine.EXERCISES, "double", replace(engine.EXERCISES["double"], judge=never))
+    monkeypatch.setitem(exercise.EXERCISES, "double", replace(exercise.EXERCISES["double"], judge=never))
     assert evaluate("double", (stub, passes)).outcome == "not attempted"
     halfway = evaluate("double", (lambda x: 2 * x, passes))
     assert halfway.outcome == "not attempted" and halfway.message == "Your function `passes` is still empty."
@@ -400,6 +414,10 @@ def test_stub_is_recognized_without_source():
         (torch.zeros(2, device="meta"), torch.zeros(2), "without readable values"),
         (torch.zeros(2).to_sparse(), torch.zeros(2), "without readable values"),
         ("a", 1, "not a number"),
+        (torch.tensor(1), 1, "another type"),
+        ({"a": 1}, {"a": 2}, '"a" in your result'),
+        ([torch.ones(1)], (torch.ones(1), 2), "should have 2 parts"),
+        ((1, torch.ones(1)), (1, torch.zeros(1)), "Part 2 of your result"),
     ],
 )
 def test_same_says_what_differs(yours, expected, words):
@@ -414,23 +432,45 @@ def test_same_accepts_what_is_the_same():
     same(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
     same([3, 2], (3, 2))
     same(torch.Size([3, 2]), (3, 2))
-    same(torch.tensor(2.0), 2)
+    same(torch.tensor(2.0), 2, dtype=False)
+    same({"a": [1, torch.ones(2)]}, {"a": (1.0, torch.ones(2))}, dtype=False)
     same(torch.tensor(True), torch.tensor(True))
 
 
 def test_same_compares_complex_numbers():
     wave = torch.tensor([1 + 2j, 3 - 1j])
     same(wave.clone(), wave)
-    same(wave.real + 0j * wave.real, wave.real, dtype=False)
+    with pytest.raises(Incorrect, match="wrong dtype"):
+        same(wave, wave.real, dtype=False)
     with pytest.raises(Incorrect, match="1 of 2 values differ"):
         same(wave + torch.tensor([0, 1j]), wave)
 
 
-def test_two_exercises_of_one_name_are_noticed():
-    with pytest.raises(ValueError, match='called "double": in 99_demo and in 98_other'):
-        engine.chapter("98_other")("double", title="", minutes=1, difficulty=1, points=1, takeaway="", hints=("",))(
-            lambda answer, new: None
-        )
+def test_two_exercises_of_one_name_are_noticed(tmp_path, monkeypatch):
+    for chapter in ("one", "two"):
+        (tmp_path / "some_labs" / chapter).mkdir(parents=True)
+        init = f'CHAPTER = "98_{chapter}"\nEXERCISES = ("same_name",)\n'
+        (tmp_path / "some_labs" / chapter / "__init__.py").write_text(init)
+        (tmp_path / "some_labs" / chapter / "same_name.py").write_text(EMPTY)
+    (tmp_path / "some_labs" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(place, "LABS", "some_labs")
+    assert [*exercise.load_chapter("98_one")] == ["same_name"]
+    assert exercise.EXERCISES["same_name"].sentences == {"two": "It is … and not 2.", "one": "One."}
+    with pytest.raises(ValueError, match='called "same_name": in 98_one and in 98_two'):
+        exercise.load_chapter("98_two")
+
+
+EMPTY = """
+from labcheck.exercise import Exercise
+from labcheck.verdict import wrong_if
+
+def judge(answer, rng):
+    wrong_if(answer == 1, "one", "One.", look="it")
+    wrong_if(answer != 2, "two", f"It is {answer} and not 2.")
+
+exercise = Exercise(title="", minutes=1, difficulty=1, points=1, takeaway="", hints=("",), judge=judge)
+"""
 
 
 def test_html_is_escaped():
@@ -439,7 +479,7 @@ def test_html_is_escaped():
 
 
 def test_inputs_are_fresh_and_repeatable():
-    one, again, other = engine.Inputs(1), engine.Inputs(1), engine.Inputs(2)
+    one, again, other = Inputs(1), Inputs(1), Inputs(2)
     draw = lambda new: torch.cat([new.rand(3), new.randn(3), new.ints(0, 9, (3,)), new.permutation(4)])  # noqa: E731
     first = draw(one)
     assert torch.equal(first, draw(again)) and not torch.equal(first, draw(other))
