@@ -25,7 +25,8 @@ from labcheck.verdict import not_none
 from torchcourse import simgpu
 from torchcourse_labs._spec import Spec, changed, chapter, says  # noqa: F401 - for the tables
 
-EXERCISES = ()  # declared below
+CHAPTER = "03_cpu_to_gpu"
+EXERCISES = ("choose_batch_size",)
 
 exercise = chapter("03_cpu_to_gpu")
 CPU, DEVICE = "on the CPU", "on the device"
@@ -687,129 +688,6 @@ exercise(
                 ("right.item() / seen, worst.item(), sure.item()", "[n.item() for n in (right / seen, worst, sure)]"),
             ),
         ],
-    ),
-)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def _curves(new: Inputs) -> list[tuple]:
-    """First curves made so that every rule of thumb fails on one of them, then curves without any order."""
-    first, top = new.size(0, 3), 100 * new.size(100, 900)
-    nearly = new.pick((0.74, 0.75, 0.76))
-    # Throughputs relative to `top`; how many sizes fit; the size that the dictionary begins with; the share.
-    bumpy = ([0.3, 0.5, 0.8, 0.92, 0.96, 1.0, 0.95, 1.1, 1.2], 7, 4, nearly)
-    smooth = ([0.1, 0.19, 0.34, 0.56, 0.78, 0.9, 0.96, 1.0], 8, 6, nearly)  # here everything fits
-    edge = ([0.2, 0.45, 0.5, 0.8, 1.0, 1.2], 5, 3, 0.5)  # the largest that fits is the best, and one has exactly half
-    dip = ([0.2, 0.7, 0.3, 0.8, 0.85, 0.9], 6, 5, 0.7)
-    best = ([0.4, 1.0, 0.9, 1.0, 0.7], 5, 3, 0.97)  # two are the best
-    cases = []
-    for rates, fitting, front, share in (bumpy, smooth, edge, dip, best):
-        sizes = [2 ** (first + i) for i in range(len(rates))]
-        largest = sizes[fitting - 1] + (0 if share == 0.5 else new.size(0, 1) if sizes[0] > 1 else 0)
-        order = [front, *(int(i) for i in new.permutation(len(sizes)) if i != front)]
-        cases.append(({sizes[i]: round(top * rates[i]) for i in order}, share, largest))
-    for share in (0.0, new.size(50, 80) / 100, new.size(80, 97) / 100):
-        sizes = new.sizes(7, 3, 300)
-        cases.append((dict(zip(sizes, new.sizes(7, 100, 9000), strict=True)), share, sorted(sizes)[4] + new.size(0, 1)))
-    return [*cases, ({new.size(1, 63): new.size(500, 900)}, 0.9, 64)]
-
-
-def _choose(curve, share, largest):
-    fits = {size: rate for size, rate in curve.items() if size <= largest}
-    good = [size for size, rate in fits.items() if rate >= share * max(fits.values())]
-    return min(good)
-
-
-def _chosen(ask: Callable, curve: dict[int, int], share: float, largest: int) -> dict[str, Any]:
-    """The chosen batch size, and what is wrong with it."""
-    size = ask(curve, share, largest)
-    not_none(size)
-    number = size.item() if isinstance(size, Tensor) and size.numel() == 1 else size
-    best = max(rate for other, rate in curve.items() if other <= largest)
-    if not isinstance(number, int | float | np.number):
-        why = "that is not a number"
-    elif number not in curve:
-        why = "that is a throughput, not a batch size" if number in curve.values() else "that size was never measured"
-    elif number > largest:
-        why = "it does not fit"
-    elif curve[number] < share * best:
-        why = f"its throughput, {curve[number]}, is less than `share` times {best}, the best that fits"
-    else:
-        why = "it is quick enough, but there is a smaller one that is, too"
-    return {"The batch size": number, "why": why}
-
-
-def _going_up(curve, share, largest):
-    best = max(curve[size] for size in curve if size <= largest)
-    for size in sorted(curve):
-        if curve[size] >= share * best:
-            return size
-
-
-def _little_gain(curve, share, largest):
-    """The first size after which the next gains little."""
-    sizes = sorted(size for size in curve if size <= largest)
-    return next((a for a, b in itertools.pairwise(sizes) if curve[a] >= share * curve[b]), sizes[-1])
-
-
-exercise(
-    "choose_batch_size",
-    title="Choose a batch size",
-    minutes=5,
-    difficulty=2,
-    points=2,
-    takeaway="Take the smallest batch that is nearly as quick as the quickest: a larger one costs memory and steps.",
-    hints=(
-        "First leave out what does not fit into memory. Then: what is the best throughput among the rest?",
-        "Of the sizes that reach `share` times that best throughput, you want the smallest. "
-        "The dictionary is not necessarily in order.",
-        "`fits = {size: rate for size, rate in curve.items() if size <= largest}`, "
-        "then `min(size for size, rate in fits.items() if rate >= share * ...)`.",
-    ),
-    spec=Spec(
-        draw=_curves,
-        solution=_choose,
-        by_case=True,
-        measure=_chosen,
-        dtype=False,
-        mistakes="""
-            = max((size for size in curve if size <= largest), key=curve.get)
-                You chose the quickest batch that fits; the exercise asks for the smallest that is nearly as quick.
-            max(fits.values()) → max(curve.values())
-            = min((s for s, rate in curve.items() if rate >= share * max(curve.values()) and s <= largest), default=0)
-                You compared with the best of the whole curve. Leave out batches that do not fit.
-            max(fits.values()) → fits[max(fits)]
-                You compared with the throughput of the largest batch that fits; another size may be faster.
-            min(good) → max(good)
-                You chose the largest batch that is quick enough; the exercise asks for the smallest.
-            min(good) → good[0]
-                You took the first good batch in the order of the dictionary, which may not be sorted.
-            <= largest → < largest
-                You left out the batch size {largest}, which fits: `largest` itself is allowed.
-            rate >= share → rate > share
-                You left out a size with exactly `share` times the best throughput: "at least" includes it.
-            _little_gain
-                You compared each batch size with the next one; the measure is the best throughput that fits.
-            = min(fits := {size: rate for size, rate in curve.items() if size <= largest}, key=lambda size:
-                    abs(fits[size] - share * max(fits.values())))
-                You chose the size whose throughput is closest to `share` times the best; it may be too slow, or not the
-                smallest.
-            = min(s for s in curve if s >= share * max(s for s in curve if s <= largest))
-                You took `share` of the largest batch size; `share` is about throughput.
-            lambda *given: given[0][_choose(*given)]
-            min(good) → sorted(good)[len(good) // 2]
-            = share * largest + 0.5
-            = max(curve)
-            = min(curve)
-            = sorted(curve)
-                With `share` = {share} and `largest` = {largest} you chose {yours[The batch size]}: {yours[why]}. Right
-                is {expected[The batch size]}.
-                look: the curve {curve}
-                when: yours["why"]
-        """,
-        also_right=[_going_up, changed(_choose, ("min(good)", "np.array(good).min()"))],
     ),
 )
 

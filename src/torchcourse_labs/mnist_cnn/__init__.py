@@ -32,73 +32,10 @@ ENOUGH = 0.65  # accuracy after so few steps: sound trainings are above, real ga
 GIVEN = "With n = {n}, kernel = {kernel}, stride = {stride}, padding = {padding} it is {expected}, yours was {yours}."
 OF_LAYERS = "With {layers} it is {expected}, yours was {yours}."
 
-EXERCISES = ()  # declared below
+CHAPTER = "04_mnist_cnn"
+EXERCISES = ("conv_size", "receptive_field")
 
 exercise = chapter("04_mnist_cnn")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-exercise(
-    "conv_size",
-    title="How large is the output?",
-    minutes=4,
-    difficulty=1,
-    points=1,
-    takeaway="Count the places where the window fits: the same formula holds for convolution and pooling.",
-    hints=(
-        "How far can the window's left edge move? The image is n + 2·padding wide, and the window covers `kernel`.",
-        "The first place needs no move: so add 1 to the number of whole strides that fit into that distance.",
-        "`(n + 2 * padding - kernel) // stride + 1`",
-    ),
-    spec=Spec(
-        # Many places, the window as wide as the image, a window that ends where the image ends, and the defaults.
-        draw=lambda new: [
-            *((new.size(20, 60), new.size(5, 9), new.size(2, 4), new.size(3, 8)) for _ in range(4)),
-            (7, 7, 2, 0),
-            (23, 5, 3),
-            (28, 3),
-        ],
-        solution=lambda n, kernel, stride=1, padding=0: (n + 2 * padding - kernel) // stride + 1,
-        mistakes="""
-            = (n + 2 * padding - kernel + 1) // stride
-            = (n + 2 * padding - kernel) // stride
-                You are one short: the first place counts, too, where the window has not moved yet. {GIVEN}
-                look: add 1 after the division, not before
-            = (n + padding - kernel) // stride + 1
-                You padded one side only: there are zeros on both. {GIVEN}
-            = (n - kernel) // stride + 1
-            = (n - 2 * padding - kernel) // stride + 1
-                Your formula forgets the padding, or subtracts it: it makes the image wider, on both sides. {GIVEN}
-            = -(-(n + 2 * padding - kernel) // stride) + 1
-            = round((n + 2 * padding - kernel) / stride) + 1
-            = round((n + 2 * padding - kernel) / stride + 1)
-                Round down: a window that would stick out does not count. {GIVEN}
-            = (n - kernel) // stride + 1 + padding
-            = (n - kernel) // stride + 1 + 2 * padding
-                The window also moves over the padding, in steps of `stride`: add the padding before you divide. {GIVEN}
-            = (n + 2 * padding) // stride - kernel + 1
-            = -(-(n + 2 * padding) // stride) - kernel + 1
-                Your formula divides before it subtracts the kernel: first, how far can the window move? {GIVEN}
-            = -(-(n + 2 * padding - kernel) // stride)
-                You leave out the window that ends exactly at the last pixel, where there is one. {GIVEN}
-                look: `<` where `<=` belongs
-            = n + 2 * padding - kernel // stride + 1
-                `//` is computed before `+` and `-`: your formula needs parentheses. {GIVEN}
-            = n + 2 * padding - kernel + 1
-                Your formula forgets the stride: the window moves by more than one pixel. {GIVEN}
-            = (n + 2 * padding) // stride
-            = (n + 2 * padding) // stride + 1
-                Your formula forgets the kernel: the window itself covers some of the image. {GIVEN}
-            = (n + 2 * padding - kernel) / stride + 1
-                The number of places is a whole number, not {yours}.
-                look: `//` divides and rounds down
-                when: isinstance(yours, float)
-        """,
-        also_right=[lambda n, kernel, stride=1, padding=0: len(range(-padding, n + padding - kernel + 1, stride))],
-    ),
-)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -954,77 +891,5 @@ exercise(
                 when: yours["accuracy"] < ENOUGH
         """,
         also_right=[changed(_one_cycle, ("_Network()", "_with_norm()"), ("return model", "return model.eval()"))],
-    ),
-)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def _layers(new: Inputs) -> list[tuple]:
-    drawn = [[(new.size(2, 7), new.size(2, 3)) for _ in range(new.size(3, 4))] for _ in range(4)]
-    return [*((layers,) for layers in drawn), ([(5, 1)],), ([],)]
-
-
-def _field(layers):
-    field = step = 1
-    for kernel, stride in layers:
-        field += (kernel - 1) * step
-        step *= stride
-    return field
-
-
-exercise(
-    "receptive_field",
-    title="What one number sees",
-    minutes=8,
-    difficulty=3,
-    points=2,
-    takeaway="Every stride makes all later kernels reach farther: that is why networks shrink images early.",
-    hints=(
-        "Begin with a field of 1 pixel. A layer with kernel k adds k − 1 steps; how many pixels is one step there?",
-        "A step is as many pixels as the product of the strides of all layers *before* this one.",
-        "`field += (kernel - 1) * step`, then `step *= stride`, for each layer in turn.",
-    ),
-    spec=Spec(
-        draw=_layers,
-        solution=_field,
-        mistakes="""
-            = 1 + sum(k - 1 for k, _ in layers)
-                The strides are missing: after a stride of 2, one step is two pixels. {OF_LAYERS}
-            = sum(k for k, _ in layers)
-            = 1 + sum(k for k, _ in layers)
-            (kernel - 1) → kernel
-            (kernel - 1) → kernel && field = step = 1 → field, step = 0, 1
-                You added the kernels. A kernel adds k − 1 steps: one pixel is counted already. {OF_LAYERS}
-            (kernel - 1) * step → (kernel - 1) * step * stride
-            = 1 + sum((k - 1) * s for k, s in layers)
-                A layer's own stride does not matter: what counts is the product of the strides before it. {OF_LAYERS}
-            field = step = 1 → field, step = 0, 1
-            = _field(layers) - math.prod(s for _, s in layers)
-                The pixel in the middle is missing: start with a field of 1. {OF_LAYERS}
-            = _field(layers) if layers else 0
-                Without any layer, a number sees one pixel: itself.
-            = functools.reduce(lambda seen, one: seen * one[1] + one[0] - 1, layers[::-1], 1)
-                You multiply the field by the stride. Its first and last number are field − 1 steps apart, and one more
-                kernel belongs to the last. {OF_LAYERS}
-            = _field(layers) ** 2
-                This is an area. The exercise asks for the width, in one direction. {OF_LAYERS}
-            = math.prod(s for _, s in layers)
-                This is the product of the strides: how far one step moves, in pixels. {OF_LAYERS}
-            = 1 + sum((k - 1) * (1 + sum(s for _, s in layers[:i])) for i, (k, _) in enumerate(layers))
-            = 1 + sum((k - 1) * sum([s for _, s in layers[:i]] or [1]) for i, (k, _) in enumerate(layers))
-            step *= stride → step = stride
-                You added the strides of the layers before, or used only the last one: they multiply. {OF_LAYERS}
-            = math.prod(k for k, _ in layers)
-                You multiplied the kernels. Each layer adds to the field. {OF_LAYERS}
-            in layers: → in layers[::-1]:
-                This is right for the layers in the opposite order: which one comes first? {OF_LAYERS}
-            = _field(layers) * layers[0][0] // layers[0][0]
-                Your function fails for an empty list of layers: without any layer, a number sees 1 pixel.
-                look: start with a field of 1, before the first layer
-                when: not layers and says(yours, "")
-        """,
-        also_right=[lambda layers: functools.reduce(lambda seen, one: (seen - 1) * one[1] + one[0], layers[::-1], 1)],
     ),
 )
