@@ -75,12 +75,9 @@ def judge(answer: Any, rng: Inputs) -> None:
             look="`model.state_dict()` has parameters and buffers; `model.named_parameters()` has no buffers",
         )
         example = f"`{missing[0]}` is missing" if missing else f"`{[*extra, ''][0]}` is not among them"
-        wrong_if(
-            missing or extra,
-            "names",
-            f"Your dictionary should have the names of `state_dict()`: {example}.",
-            look="the keys of your dictionary; `named_buffers()` also has buffers with `persistent=False`",
-        )
+        if missing or extra:
+            look = "the keys of your dictionary; `named_buffers()` also has buffers with `persistent=False`"
+            raise Incorrect(f"Your dictionary should have the names of `state_dict()`: {example}.", look=look)
         wrong_if(
             seen["on the device"],
             "on_device",

@@ -70,9 +70,9 @@ def judge(answer: Any, rng: Inputs) -> None:
             )
             raise
         wrong_if(
-            not isinstance(array, np.ndarray) or not isinstance(later, np.ndarray),
+            not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf",
             "no_array",
-            "Your result is not a NumPy array.",
+            "Your result is not a NumPy array of numbers.",
             yours=array,
             look="`.numpy()`, and what you `return`",
         )
@@ -82,20 +82,8 @@ def judge(answer: Any, rng: Inputs) -> None:
             f"Your function changes the tensor itself ({', '.join(map(str, changed))}), here one {what}.",
             look="`detach()` without an underscore and `.cpu()` return new tensors; for values, work on a copy",
         )
-        wrong_if(
-            array.dtype != values.numpy().dtype,
-            "dtype",
-            f"The array of a {values.dtype} tensor should have the same dtype.",
-            expected=values.numpy().dtype.name,
-            yours=array.dtype.name,
-            look="`.numpy()` keeps the dtype; a detour through Python numbers or arithmetic may not",
-        )
-        same(
-            torch.from_numpy(array.copy()),
-            values,
-            f"The array of a tensor {what}",
-            look="`.numpy()` keeps shape and values",
-        )
+        look = "`.numpy()` keeps dtype, shape and values; a detour through Python numbers or arithmetic may not"
+        same(torch.from_numpy(array.copy()), values, f"The array of a tensor {what}", look=look)
         wrong_if(
             not np.array_equal(array, later),
             "shared",

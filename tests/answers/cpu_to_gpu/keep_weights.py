@@ -28,12 +28,6 @@ WRONG = {
         *mutants(solution, "return", "model.requires_grad_(False); return", "model.zero_grad(); return"),
     ],
     "no_buffers": mutants(solution, "model.state_dict().items()", "model.named_parameters()"),
-    "names": [
-        *mutants(solution, "model.state_dict().items()", "[*model.named_parameters(), *model.named_buffers()]"),
-        *mutants(solution, "name: value", "name.upper(): value"),
-        lambda model: solution(model) | {"epoch": torch.tensor(1)},
-        lambda model: {name: value for name, value in solution(model).items() if "weight" in name},
-    ],
     "on_device": [
         lambda model: model.state_dict(),
         lambda model: copy.deepcopy(model.state_dict()),
@@ -47,6 +41,10 @@ WRONG = {
         lambda model: {n: nn.Parameter(v) if v.is_floating_point() else v for n, v in solution(model).items()},
     ],
     None: [
+        *mutants(solution, "model.state_dict().items()", "[*model.named_parameters(), *model.named_buffers()]"),
+        *mutants(solution, "name: value", "name.upper(): value"),
+        lambda model: solution(model) | {"epoch": torch.tensor(1)},
+        lambda model: {name: value for name, value in solution(model).items() if "weight" in name},
         lambda model: solution(model).clear(),
         lambda model: [*solution(model).values()],
         lambda model: copy.deepcopy(model).cpu(),

@@ -36,12 +36,12 @@ WRONG = {
         *mutants(solution, MAXIMUM, "losses.max() if losses.max() > worst else worst", "max(worst, losses.max())"),
         *mutants(solution, RIGHT_ONES, "labels).cpu().sum()"),
     ],
-    "mean_of_means": [
-        mutant(solution, (RIGHT_ONES, "labels).float().mean()"), ("right.item() / seen", "right.item() / len(batches)"))
-    ],
     "last_batch": mutants(solution, MAXIMUM, "losses.max()"),
     "graphs": mutants(solution, "torch.no_grad()", "torch.enable_grad()"),
     None: [
+        mutant(
+            solution, (RIGHT_ONES, "labels).float().mean()"), ("right.item() / seen", "right.item() / len(batches)")
+        ),
         *mutants(solution, RETURNED, "right / seen, worst", "right.item(), worst.item()"),
         *mutants(solution, MAXIMUM, "worst + losses.max()", "torch.maximum(worst, losses.mean())"),
         *mutants(solution, "logits.softmax(1)", "logits", "logits.softmax(0)"),

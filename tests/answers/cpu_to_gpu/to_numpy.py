@@ -21,16 +21,14 @@ WRONG = {
         lambda tensor: tensor.detach().zero_().cpu().numpy().copy(),
         lambda tensor: setattr(tensor, "data", tensor.data.cpu()) or tensor.detach().numpy().copy(),
     ],
-    "dtype": [
-        lambda tensor: np.array(tensor.tolist()),
-        lambda tensor: tensor.detach().cpu().float().numpy().copy(),
-    ],
     "shared": [
         lambda tensor: tensor.detach().cpu().numpy(),
         lambda tensor: tensor.numpy(force=True),
         lambda tensor: np.asarray(tensor.detach().cpu()),
     ],
     None: [
+        lambda tensor: np.array(tensor.tolist()),
+        lambda tensor: tensor.detach().cpu().float().numpy().copy(),
         lambda tensor: solution(tensor).sort(),
         lambda tensor: solution(tensor).flatten(),
         lambda tensor: np.atleast_1d(solution(tensor)),
