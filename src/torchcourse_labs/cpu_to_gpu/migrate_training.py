@@ -1,0 +1,154 @@
+"""A training run that moves to the device: the same losses, few bytes, one wait per epoch."""
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labcheck.answer import observe
+from labcheck.compare import near, same
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.probes import SLOW_START, Batch, as_numbers, busiest_line, device_work, network, weights
+from labcheck.verdict import AnswerRaised, Incorrect, wrong_if
+from torchcourse import simgpu
+
+
+def draw(rng: Inputs) -> tuple[nn.Module, list[Batch], int]:
+    """Copies are told apart by their bytes: those of images, labels, single images, and parameters all differ."""
+    (count, epochs), (height, width) = rng.pick(((4, 2), (5, 2), (4, 3))), rng.sizes(2, 5, 7)
+    last, size = sorted(rng.sizes(2, 5, 11))  # the last batch is short
+    classes = rng.size(3, 5)
+    batches = [(rng.images(n, 1, height, width), rng.ints(0, classes, (n,))) for n in [size] * (count - 1) + [last]]
+    return network(rng, height * width, classes), batches, epochs
+
+
+def solution(model: nn.Module, batches: list[Batch], device: torch.device, epochs: int) -> list[float]:
+    model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for _ in range(epochs):
+        total = torch.zeros((), device=device)
+        for images, labels in batches:
+            images, labels = images.to(device), labels.to(device)
+            loss = F.cross_entropy(model(images.float() / 255), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.detach()
+        losses.append(total.item() / len(batches))
+    return losses
+
+
+def trained(answer: Callable, model: nn.Module, batches: list[Batch], epochs: int) -> dict[str, Any]:
+    """A probe: losses and weights after a training on the device, where the model is, and what the device had to do."""
+    gpu, model = simgpu.accelerator(), copy.deepcopy(model)
+    losses, work = device_work(answer, model, copy.deepcopy(batches), gpu, epochs)
+    there = all(parameter.device.type == gpu.type for parameter in model.parameters())
+    return {"losses": as_numbers(losses), "weights": weights(model), "there": there, "work": work}
+
+
+def judge(answer: Any, rng: Inputs) -> None:
+    model, batches, epochs = draw(rng)
+    try:
+        seen = observe(answer, trained, model, batches, epochs)
+    except AnswerRaised as raised:
+        wrong_if(
+            any(words in str(raised) for words in ("is on cpu", "got target", "other tensors on cpu")),
+            "left_behind",
+            f"The model, the images or the labels are still on the CPU. PyTorch says: {raised}",
+            look="a model moves in place; for a tensor, `.to(device)` returns a copy: `images = images.to(device)`",
+        )
+        raise
+    reference = copy.deepcopy(model)
+    expected = [round(loss, 4) for loss in solution(reference, batches, torch.device("cpu"), epochs)]
+    wrong_if(
+        not seen["there"],
+        "model_elsewhere",
+        "After the training, your model is not on the device: it never was, it was moved back, or you trained a copy.",
+        look="`model.to(device)` before the loop moves the model itself, and there it stays",
+    )
+    if not isinstance(seen["losses"], Tensor) or seen["losses"].shape != (epochs,):
+        look = "one number for each epoch: `.item()` or `.tolist()`, after the loop over the batches"
+        raise Incorrect("Your function should return a list of Python numbers.", expected, seen["losses"], look)
+    losses = [round(loss, 4) for loss in seen["losses"].tolist()]
+    wrong_if(
+        near([loss / len(batches) for loss in losses], expected, rtol=1e-3),
+        "sums",
+        "Your losses are sums over the batches: divide each by the number of batches.",
+        expected=expected,
+        yours=losses,
+    )
+    look = "what else has changed: the optimizer, the order of the lines, `/ 255`, where the sum starts, the mean?"
+    if not near(losses, expected, 1e-3, 1e-3):
+        raise Incorrect("Your losses are not those of the training on the CPU.", expected, losses, look)
+    same(seen["weights"], weights(reference), "The row of all trained weights", False, 1e-3, 1e-4, look)
+    judge_work(seen["work"], len([*model.parameters()]), batches, epochs)
+
+
+def judge_work(work: dict[str, list[tuple[int, str]]], parameters: int, batches: list[Batch], epochs: int) -> None:
+    there, waits, steps = work["to device"], work["synchronize"], len(batches) * epochs
+    wrong_if(
+        len(work["product"]) < steps,
+        "not_there",
+        f"The training was not on the device: {len(work['product'])} matrix products for {steps} batches.",
+        look="move the model before the first batch, and each batch before its forward pass",
+    )
+    single, sizes = batches[0][0][0].nbytes, [images.nbytes for images, _ in batches]
+    floats = [event for event in there if event[0] in {4 * size for size in (*sizes, sum(sizes))}]
+    wrong_if(
+        floats,
+        "floats",
+        "The images travel as floats, which takes four times the bytes.",
+        look=f"{busiest_line(floats)}; first `.to(device)`, then `.float()`",
+    )
+    pieces = [event for event in there if event[0] in (single, 4 * single, 8)]
+    wrong_if(
+        len(pieces) > len(batches[0][0]),
+        "one_by_one",
+        f"The images or labels travel one by one, and every copy has to be started: there were {len(pieces)} of them.",
+        look=f"{busiest_line(pieces)}; send the whole batch",
+    )
+    once = Counter(epochs * [tensor.nbytes for batch in batches for tensor in batch])
+    others = []
+    for event in there:
+        once[event[0]] -= 1
+        if once[event[0]] < 0:
+            others.append(event)
+    wrong_if(
+        len(others) > parameters + 2 * epochs + 2,
+        "too_much",
+        f"More travels than the images and labels of each batch, once: there were {len(others)} other copies, "
+        f"with the {parameters} parameters.",
+        look=f"{busiest_line(others)}; make it on the device, or send it once before the loop",
+    )
+    wrong_if(
+        len(waits) > epochs,
+        "waits",
+        f"Python waits for the device {len(waits)} times in {epochs} epochs; once per epoch is enough.",
+        look=f"{busiest_line(waits)}; add up `loss.detach()` on the device, and read the sum after the inner loop",
+    )
+
+
+exercise = Exercise(
+    seconds=SLOW_START,
+    title="Move a training run",
+    minutes=12,
+    difficulty=3,
+    points=3,
+    takeaway="Model before the loop, bytes once per batch, one reading per epoch: that is the whole migration.",
+    hints=(
+        "Three things have to be on the device: the model (once), the images and the labels (once per batch). "
+        "And one thing has to come back: a number, once per epoch.",
+        "`model.to(device)` belongs before the loop. `images.to(device)` comes before `.float()`, so that bytes "
+        "travel. `loss.item()` waits in each step: add up `loss.detach()` instead.",
+        "`total = torch.zeros((), device=device)`, in the loop `total += loss.detach()`, "
+        "after the loop `losses.append(total.item() / len(batches))`.",
+    ),
+    judge=judge,
+    lends=solution,
+)

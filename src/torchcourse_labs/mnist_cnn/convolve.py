@@ -1,0 +1,109 @@
+"""A convolution by hand: windows times kernels."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labcheck import probes
+from labcheck.answer import observe
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.spec import Spec, looks_like
+from labcheck.verdict import wrong_if
+
+
+def draw(rng: Inputs) -> list[tuple]:
+    """All sizes differ; a kernel as large as its image; as many kernels as the output has columns."""
+    b, c, o = rng.sizes(3, 2, 6)
+    (h, w), (height, width) = rng.sizes(2, 2, 4), rng.sizes(2, 7, 10)
+    return [
+        (rng.randn(b, c, height, width), rng.randn(o, c, h, w), rng.randn(o)),
+        (rng.randn(1, 1, 3, 2), rng.randn(1, 1, 3, 2), rng.randn(1)),
+        (rng.randn(b, c, height, o + w - 1), rng.randn(o, c, h, w), rng.randn(o)),
+    ]
+
+
+def solution(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    windows = images.unfold(2, weight.shape[2], 1).unfold(3, weight.shape[3], 1)  # [B, C, rows, columns, h, w]
+    return torch.einsum("bcijhw,ochw->boij", windows, weight) + bias[:, None, None]
+
+
+def explain(yours: Tensor, expected: Tensor, images: Tensor, weight: Tensor, bias: Tensor) -> None:
+    if yours.dim() != 4 or yours.dtype != expected.dtype:
+        return
+    rows, columns = expected.shape[2] - 1, expected.shape[3] - 1
+    first, right = yours[:, :, :rows, :columns].double(), expected[:, :, :rows, :columns].double()
+    wrong_if(
+        rows and columns and first.shape == right.shape and torch.allclose(first, right, rtol=1e-3, atol=1e-4),
+        "last_places",
+        "Only the last row or column of places is not right: it is missing, or nothing was written there.",
+        look="H − h + 1 places, not H − h; `range(H - h + 1)`, not `range(H - h)`",
+    )
+
+
+def afterward(answer: Any, *cases: tuple) -> None:
+    operations = observe(answer, probes.operations, *cases[0])
+    wrong_if(
+        any("conv" in name for name in operations),
+        "library",
+        "The result is right, but PyTorch's convolution made it. Here you write your own.",
+        look="loops, `unfold`, `einsum` and `@` instead of conv2d",
+    )
+
+
+exercise = Exercise(
+    title="A convolution by hand",
+    minutes=10,
+    difficulty=3,
+    points=3,
+    takeaway="A convolution is a matrix product of windows and kernels; that is why processors are so fast at it.",
+    hints=(
+        "For one place: cut the window out of all images and channels, multiply with each kernel, add up over channel, "
+        "row and column.",
+        "`torch.einsum('bchw,ochw->bo', window, weight)` does one place for all images and all kernels.",
+        "Two loops over the places fill `output[:, :, row, column]`; or `windows = images.unfold(2, h, 1)."
+        "unfold(3, w, 1)` has all of them, [B, C, rows, columns, h, w], for one einsum.",
+    ),
+    judge=Spec(
+        draw=draw,
+        solution=solution,
+        explain=explain,
+        afterward=afterward,
+        rtol=1e-3,
+        atol=1e-4,
+        look="the sum over channels, rows and columns of window · kernel, plus the bias of the kernel",
+        says=[
+            looks_like(
+                "no_bias",
+                "The bias is missing: each output channel adds one number.",
+                lambda images, weight, bias: F.conv2d(images, weight),
+            ),
+            looks_like(
+                "flipped",
+                "You flipped the kernel, as in mathematics. Networks use it as it is.",
+                lambda images, weight, bias: F.conv2d(images, weight.flip(2, 3), bias),
+            ),
+            looks_like(
+                "one_channel",
+                "You used one channel only: the window reaches through all of them.",
+                lambda images, weight, bias: F.conv2d(images[:, :1], weight[:, :1], bias),
+                lambda images, weight, bias: F.conv2d(images[:, -1:], weight[:, -1:], bias),
+            ),
+            looks_like(
+                "bias_repeated",
+                "The bias was added more than once, for each channel or each pixel. It belongs to the finished sum.",
+                lambda images, weight, bias: F.conv2d(images, weight, bias * weight.shape[1]),
+                lambda images, weight, bias: F.conv2d(images, weight, bias * weight[0, 0].numel()),
+                lambda images, weight, bias: F.conv2d(images, weight, bias * weight[0].numel()),
+            ),
+            looks_like(
+                "bias_axis",
+                "Your bias needs two more axes: broadcasting lines its only one up with the columns of the output.",
+                lambda images, weight, bias: F.conv2d(images, weight) + bias,
+                look="`bias[:, None, None]`: one number for each output channel",
+            ),
+        ],
+    ),
+)

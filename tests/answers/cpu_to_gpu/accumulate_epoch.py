@@ -1,0 +1,52 @@
+from support.answers import mutant, mutants
+
+from torchcourse_labs.cpu_to_gpu.accumulate_epoch import solution
+
+CLEARED, STEP, SHARE = "optimizer.zero_grad()", "        optimizer.step()", "share(x, images, rows)"
+BACKWARD = f"(loss * {SHARE}).backward()"
+
+RIGHT = [
+    mutant(
+        solution,
+        ("images.split(rows)", "images.tensor_split(-(-len(images) // rows))"),
+        ("labels.split(rows)", "labels.tensor_split(-(-len(images) // rows))"),
+        (CLEARED, "model.zero_grad(set_to_none=False)"),
+    ),
+    mutant(solution, (CLEARED, ""), (STEP, f"{STEP}; {CLEARED}"), ("total, seen =", f"{CLEARED}; total, seen =")),
+    mutant(
+        solution,
+        (BACKWARD, "loss.backward()"),
+        (STEP, "        for p in model.parameters(): p.grad /= len(images)\n        optimizer.step()"),
+        ("y.to(device))", "y.to(device), reduction='sum')"),
+        ("loss.detach() * len(x)", "loss.detach()"),
+    ),
+]
+
+WRONG = {
+    "too_large": [mutant(solution, ("images.split", "images.chunk"), ("labels.split", "labels.chunk"))],
+    "rows": mutants(
+        solution, BACKWARD, f"model(x.to(device)); {BACKWARD}", f"len(x) < rows or {BACKWARD}; model(x.to(device))"
+    ),
+    "steps": [
+        *mutants(solution, STEP, "            optimizer.step()", "        pass"),
+        *mutants(solution, "total, seen =", "optimizer = torch.optim.SGD(model.parameters(), lr=0.1); total, seen ="),
+    ],
+    "not_cleared": mutants(solution, CLEARED, ""),
+    "not_weighted": mutants(solution, SHARE, "1", "1 / len(images.split(rows))"),
+    "whole_batch": mutants(solution, "images.split(rows)", "images.to(device).split(rows)"),
+    "graphs": [
+        mutant(
+            solution,
+            ("for x, y", "whole = 0\n        for x, y"),
+            (BACKWARD, f"whole = whole + loss * {SHARE}"),
+            (STEP, "        whole.backward()\n        optimizer.step()"),
+        )
+    ],
+    "waits": mutants(solution, "loss.detach()", "loss.item()"),
+    None: [
+        *mutants(solution, "loss = F", f"{CLEARED}; loss = F"),
+        *mutants(solution, SHARE, "len(x)", "len(x) / rows", "-len(x) / len(images)"),
+        *mutants(solution, "total.item() / seen", "total / seen", "total.item()", "total.item() / len(batches)"),
+        mutant(solution, ("loss.detach() * len(x)", "loss.detach()"), ("seen += len(images)", "seen += 1")),
+    ],
+}

@@ -1,0 +1,53 @@
+import torch
+import torch.nn.functional as F
+from support.answers import mutant, mutants
+
+from torchcourse_labs.cpu_to_gpu.quiet_evaluation import solution
+
+MAXIMUM, RIGHT_ONES, RETURNED = (
+    "torch.maximum(worst, losses.max())",
+    "labels).sum()",
+    "right.item() / seen, worst.item()",
+)
+
+
+def all_at_once(model, batches):
+    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    with torch.inference_mode():
+        logits = model(images)
+        losses = F.cross_entropy(logits, labels, reduction="none")
+        right, sure = (logits.argmax(1) == labels).float().mean(), logits.softmax(1).amax(1).gt(0.9).sum()
+        right, worst, sure = torch.stack([right, losses.max(), sure]).tolist()
+    return [right, worst, int(sure)]
+
+
+RIGHT = [
+    all_at_once,
+    mutant(
+        solution,
+        (MAXIMUM, "torch.where(losses.max() > worst, losses.max(), worst)"),
+        ("right.item() / seen, worst.item(), sure.item()", "tuple(n.item() for n in (right / seen, worst, sure))"),
+    ),
+]
+
+WRONG = {
+    "waits": [
+        mutant(solution, (RIGHT_ONES, f"{RIGHT_ONES}.item()"), ("right.item()", "right")),
+        *mutants(solution, MAXIMUM, "losses.max() if losses.max() > worst else worst", "max(worst, losses.max())"),
+        *mutants(solution, RIGHT_ONES, "labels).cpu().sum()"),
+    ],
+    "last_batch": mutants(solution, MAXIMUM, "losses.max()"),
+    "graphs": mutants(solution, "torch.no_grad()", "torch.enable_grad()"),
+    None: [
+        mutant(
+            solution, (RIGHT_ONES, "labels).float().mean()"), ("right.item() / seen", "right.item() / len(batches)")
+        ),
+        *mutants(solution, RETURNED, "right / seen, worst", "right.item(), worst.item()"),
+        *mutants(solution, MAXIMUM, "worst + losses.max()", "torch.maximum(worst, losses.mean())"),
+        *mutants(solution, "logits.softmax(1)", "logits", "logits.softmax(0)"),
+        lambda model, batches: solution(model, batches)[:2],
+        lambda model, batches: solution(model, batches)[::-1],
+        lambda model, batches: torch.tensor(solution(model, batches)),
+        lambda model, batches: solution(model, batches[:-1]),
+    ],
+}
