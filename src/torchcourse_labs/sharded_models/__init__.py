@@ -43,7 +43,8 @@ from torchcourse_labs._spec import Mistake, Spec, changed, chapter, measure, say
 
 SECONDS = 120.0  # for a whole check: the first one of a session starts the server from which processes are forked
 
-EXERCISES = ()  # declared below
+CHAPTER = "10_sharded_models"
+EXERCISES = ("memory_of", "shard_model")
 
 exercise = chapter("10_sharded_models")
 Shape = tuple[int, ...]
