@@ -44,7 +44,7 @@ from torchcourse_labs._spec import Mistake, Spec, changed, chapter, measure, say
 SECONDS = 120.0  # for a whole check: the first one of a session starts the server from which processes are forked
 
 CHAPTER = "10_sharded_models"
-EXERCISES = ("memory_of", "shard_model")
+EXERCISES = ("memory_of", "shard_model", "sharded_linear", "clip_sharded", "tp_plan")
 
 exercise = chapter("10_sharded_models")
 Shape = tuple[int, ...]
