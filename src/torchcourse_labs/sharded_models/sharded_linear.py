@@ -174,7 +174,7 @@ exercise = Exercise(
     title="A layer that no rank has",
     minutes=15,
     difficulty=4,
-    points=4,
+    points=5,
     takeaway="Gather, use, forget; gather again, scatter the gradients: three messages instead of DDP's two, and no "
     "rank keeps a whole weight.",
     hints=(

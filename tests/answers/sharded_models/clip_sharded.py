@@ -44,7 +44,7 @@ RIGHT = [by_hand, mutant(solution, (ZERO, "model.zero_grad()"))]
 
 WRONG = {
     "deadlock": mutants(
-        solution, "return norm", "if torch.distributed.get_rank() == 0: norm.full_tensor()\n    return norm"
+        solution, "return norm", "if torch.distributed.get_rank() == 0: torch.distributed.barrier()\n    return norm"
     ),
     "no_float": mutants(solution, RETURNED, "norm", "norm.full_tensor()", "None"),
     "never_sent": mutants(solution, SYNC, "False"),
