@@ -84,7 +84,7 @@ def on_rank(answer: Any, model: nn.Module, images: Tensor, refused: list[int]) -
         return {**seen, "error": str(error).splitlines()[0]}
     for name, p in model.named_parameters():
         seen["gradients"][name] = p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad
-    seen |= {"forward": sum(forward.counts.values()), "backward": sum(backward.counts.values())}
+    seen |= {"forward": dict(forward.counts), "backward": dict(backward.counts)}
     return {**seen, "output": "a DTensor" if isinstance(output, DTensor) else output.detach()}
 
 
@@ -100,7 +100,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     for each in seen:
         judge_plan(each, refused)
         judge_cut(each["cut"], depth)
-        judge_step(each, model, images, 2 * depth)
+        judge_step(each, model, images, {"all-reduce": 2 * depth})
 
 
 def judge_plan(seen: dict, refused: list[int]) -> None:
@@ -156,7 +156,7 @@ def judge_cut(cut: dict[str, int], depth: int) -> None:
     )
 
 
-def judge_step(seen: dict, model: nn.Module, images: Tensor, messages: int) -> None:
+def judge_step(seen: dict, model: nn.Module, images: Tensor, messages: dict) -> None:
     wrong_if(
         seen["error"],
         "parts_do_not_fit",
@@ -169,19 +169,20 @@ def judge_step(seen: dict, model: nn.Module, images: Tensor, messages: int) -> N
     expected = model(images)
     same(seen["output"], expected.detach(), "The output", rtol=1e-3, look=look)
     joined = "what is joined after the first layer of a pair is cut again for the second: leave it in parts"
-    same(seen["forward"], messages, "The number of messages in the forward pass", look=joined)
+    same(seen["forward"], messages, "The messages of the forward pass", look=joined)
     gradients = torch.autograd.grad(expected.square().mean(), [*model.parameters()])
     for (name, _), gradient in zip(model.named_parameters(), gradients, strict=True):
         same(seen["gradients"][name], gradient, f"The gradient of `{name}`", rtol=1e-3, look=look)
     wrong_if(
-        seen["backward"] > messages,
+        seen["backward"].get("all-reduce", 0) > messages["all-reduce"],
         "input_not_prepared",
         "The output is right, but the backward pass sends more than two messages for each block: query, key, and value "
         "each send the gradient of the same input.",
         look="`PrepareModuleInput` for the attention as a whole",
-        expected=f"{messages} messages",
-        yours=f"{seen['backward']} messages",
+        expected=messages,
+        yours=seen["backward"],
     )
+    same(seen["backward"], messages, "The messages of the backward pass")
 
 
 exercise = Exercise(
