@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import io
+import itertools
 from typing import Any
 
 import torch
@@ -36,55 +37,39 @@ def solution(model, optimizer, train_set, epochs, batch_size, seed):
     return replica
 
 
-class Lines(io.StringIO):
-    """What is printed; `at`: how many steps the optimizer had taken at the end of each line."""
-
-    def __init__(self, steps: list) -> None:
-        super().__init__()
-        self.steps, self.at = steps, []
-
-    def write(self, text: str) -> int:
-        self.at += [len(self.steps)] * text.count("\n")
-        return super().write(text)
-
-
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
 def on_rank(answer: Any, x: Tensor, labels: Tensor, epochs: range, batch_size: int, seed: int, starts: list) -> dict:
     """Let the answer train; starts: the model of each rank."""
-    model, steps, samples = starts[dist.get_rank()], [], []
-    optimizer, printed = sgd(model), Lines(steps)
-    optimizer.register_step_post_hook(lambda *_: steps.append(1))
+    model, printed, lines, samples = starts[dist.get_rank()], io.StringIO(), [0], []
+    optimizer = sgd(model)
+    optimizer.register_step_post_hook(lambda *_: lines.append(printed.getvalue().count("\n")))
     model.register_forward_pre_hook(lambda _, given: samples.append(len(given[0]) if torch.is_grad_enabled() else 0))
     try:
         with contextlib.redirect_stdout(printed):
             trained = answer(model, optimizer, TensorDataset(x, labels), epochs, batch_size, seed)
     finally:
         print(printed.getvalue(), end="")
-    is_model = isinstance(trained, nn.Module)
+    is_model, lines = isinstance(trained, nn.Module), [*lines, printed.getvalue().count("\n")]
     return {
         "returned": "a model" if is_model else trained,
         "weights": weights(trained) if is_model else None,
-        "steps": len(steps),
+        "steps": len(lines) - 2,
         "samples": sum(samples),  # that went through the model, in training
-        "lines": printed.at,
+        "lines": [step for step, (before, now) in enumerate(itertools.pairwise(lines)) if now > before],
     }
 
 
-def alone(x, labels, epochs, batch_size, seed, starts, scale=1.0, keep=False) -> Tensor:
-    """The weights after one process has trained, with the global batches that the ranks have together.
-
-    scale: a factor of the loss; keep: the gradients of earlier batches stay
-    """
+def alone(x, labels, epochs, batch_size, seed, starts, scale=1.0) -> Tensor:
+    """The weights after one process has trained with the global batches of the ranks; scale: a factor of the loss."""
     model = copy.deepcopy(starts[0])
     optimizer = sgd(model)
     for epoch in epochs:
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed + epoch))
         for rows in order.split(batch_size):
-            if not keep:
-                optimizer.zero_grad()
+            optimizer.zero_grad()
             (scale * F.cross_entropy(model(x[rows]), labels[rows])).backward()
             optimizer.step()
     return weights(model)
@@ -96,15 +81,18 @@ def judge(answer: Any, rng: Inputs) -> None:
     given |= {"batch_size": batch_size, "seed": rng.size(1, 500), "starts": [network(rng, 6, 3) for _ in range(2)]}
     look = "Do all ranks go through equally many batches, and does each do what the others do?"
     seen = ranks.observe(answer, on_rank, *given.values(), look=look)
-    wrong_if(
-        any(each["returned"] != "a model" for each in seen),
-        "no_model",
-        "Your function should return the model.",
-        look="`return` the model at the end, on every rank",
-        yours=next((each["returned"] for each in seen if each["returned"] != "a model"), None),
-    )
+    for each in seen:
+        same(each["returned"], "a model", "What your function returns", look="`return` the model, on every rank")
     judge_weights(seen, given)
-    judge_lines(*(each["lines"] for each in seen), -(-n // batch_size))
+    each = -(-n // batch_size)  # steps of an epoch
+    wrong_if(
+        [one["lines"] for one in seen] != [[each, 2 * each, 3 * each], []],
+        "line_per_epoch",
+        "Rank 0 should print one line after each epoch, and nothing within one; the other ranks print nothing.",
+        look="`if dist.get_rank() == 0:`, and is the `print` in the loop over the batches?",
+        expected=f"lines after steps {each}, {2 * each}, and {3 * each} on rank 0",
+        yours=" and ".join(f"lines after steps {one['lines']} on rank {rank}" for rank, one in enumerate(seen)),
+    )
 
 
 def judge_weights(seen: list[dict], given: dict[str, Any]) -> None:
@@ -143,12 +131,6 @@ def judge_weights(seen: list[dict], given: dict[str, Any]) -> None:
         "that is resumed does not start with epoch 0",
     )
     wrong_if(
-        like(keep=True),
-        "kept_gradients",
-        "Gradients of earlier batches are still there when the next backward pass adds to them.",
-        look="`optimizer.zero_grad()` in each step",
-    )
-    wrong_if(
         like(batch_size=2 * size),
         "global_batch",
         f"Every rank takes {size} samples in a step. That is the global batch size: divide it by the number of ranks.",
@@ -166,24 +148,6 @@ def judge_weights(seen: list[dict], given: dict[str, Any]) -> None:
         "the order of `DistributedSampler(train_set, seed=seed)`, the mean cross-entropy of the logits, all the batches"
     )
     same(yours, alone(**given), what, rtol=1e-4, atol=1e-6, look=look)
-
-
-def judge_lines(lines: list[int], others: list[int], each: int) -> None:
-    """lines, others: the steps after which rank 0 and rank 1 printed; each: steps of an epoch."""
-    wrong_if(
-        others,
-        "other_rank_prints",
-        "Another rank prints, too: with many ranks, you would see each line many times.",
-        look="`if dist.get_rank() == 0:`",
-    )
-    wrong_if(
-        {*lines} != {each, 2 * each, 3 * each},
-        "line_per_epoch",
-        "Rank 0 should print one line after each epoch, and nothing within one.",
-        look="is the `print` in the loop over the epochs, after that over the batches?",
-        expected=f"lines after steps {each}, {2 * each}, and {3 * each}",
-        yours=f"lines after steps {lines}" if lines else "no lines",
-    )
 
 
 exercise = Exercise(

@@ -72,6 +72,7 @@ def on_rank(answer: Any, width: int, depth: int, checkpoint: dict[str, Tensor], 
         return {"returned": model}
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     seen = {
+        "returned": "a model",
         "reads": reads,
         "most": memory.most,
         "held": max(held),
@@ -102,12 +103,8 @@ def judge(answer: Any, rng: Inputs) -> None:
             yours=str(raised),
         )
         raise
-    wrong_if(
-        any("returned" in each for each in seen),
-        "no_model",
-        "Your function should return the model.",
-        yours=seen[0].get("returned"),
-    )
+    for each in seen:
+        same(each["returned"], "a model", "What your function returns", look="`return model`")
     judge_memory(seen, sum(tensor.nbytes for tensor in checkpoint.values()))
     for rank, each in enumerate(seen):
         judge_shards(rank, each, checkpoint)
@@ -144,13 +141,8 @@ def judge_shards(rank: int, seen: dict, checkpoint: dict[str, Tensor]) -> None:
         look='`model.to_empty(device="cpu")`, after sharding and before you copy values in',
         yours=seen["meta"],
     )
-    wrong_if(
-        seen["unsharded"],
-        "rest_is_whole",
-        "Some weights are not sharded.",
-        look="a last call of `fully_shard`, on the model itself",
-        yours=seen["unsharded"],
-    )
+    look = "a last call of `fully_shard`, on the model itself"
+    same(seen["unsharded"], [], "The list of weights that are not sharded", look=look)
     groups = sorted({name.rpartition(".")[0][: len("blocks.0")] for name in checkpoint if "blocks" in name})
     look = "`fully_shard` for each block first, for the model last"
     same(seen["groups"], [*groups, "the model"], "The list of groups", look=look)

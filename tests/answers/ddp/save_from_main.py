@@ -63,8 +63,8 @@ WRONG = {
     "no_wait": saving(BARRIER, "    pass"),
     "unsafe_load": resuming("weights_only=True", "weights_only=False"),
     "no_map_location": resuming(", map_location=device", ""),
-    "momentum": resuming(OPTIMIZER, "pass", f"if {MAIN}: {OPTIMIZER}"),
     None: [
+        *resuming(OPTIMIZER, "pass", f"if {MAIN}: {OPTIMIZER}"),
         *saving(REPLACED, f"{REPLACED}; temporary.touch()"),
         *resuming('state["epoch"]', "None", 'state["epoch"] + 1'),
         *resuming(LOADED, "pass", LOADED.replace("model.load", "model.module.load")),

@@ -39,7 +39,6 @@ WRONG = {
         mutant(solution, ("in loader:", "in list(loader)[dist.get_rank() :]:")),
         mutant(solution, (PRINT, f"            dist.barrier()\n{PRINT}")),
     ],
-    "no_model": mutants(solution, "return replica", "return", "return loss.item()"),
     "unchanged": [
         *mutants(solution, STEP, "pass"),
         *mutants(solution, "DDP(model)", "DDP(model); optimizer = torch.optim.SGD(model.parameters(), 0.1)"),
@@ -51,18 +50,19 @@ WRONG = {
         *mutants(solution, "replica(x)", "model(x)", "(replica if epoch == epochs[0] else model)(x)"),
     ],
     "other_epochs": mutants(solution, EPOCH, "pass", "sampler.set_epoch(epoch - epochs[0])"),
-    "kept_gradients": mutants(solution, ZERO, "pass"),
     "global_batch": mutants(solution, RANKS, ""),
     "scaled": [
         *mutants(solution, LOSS, f"{LOSS} / dist.get_world_size()"),
         *mutants(solution, "DDP(model)", "DDP(model); optimizer.param_groups[0]['lr'] *= 2"),
     ],
-    "other_rank_prints": [mutant(solution, (MAIN + PRINT, "        print("))],
     "line_per_epoch": [
+        mutant(solution, (MAIN + PRINT, "        print(")),
         *mutants(solution, "get_rank() == 0", "get_rank() == 7", "get_rank() == 0 and epoch == epochs[0]"),
         *mutants(solution, STEP, f"{STEP}\n            if dist.get_rank() == 0: print(loss.item())"),
     ],
     None: [
+        *mutants(solution, "return replica", "return", "return loss.item()"),
+        *mutants(solution, ZERO, "pass"),
         *mutants(solution, "in epochs:", "in [*epochs, *epochs]:"),
         *mutants(solution, SAMPLER, "(train_set)", "(train_set, seed=seed, shuffle=False)"),
         *mutants(solution, "sampler=sampler", "sampler=sampler, drop_last=True"),

@@ -43,7 +43,6 @@ WRONG = {
         *mutants(solution, COPIED, "p.to_local().copy_(read(name, first, last - 1))"),
         *mutants(solution, ROWS, "len(p) // mesh.size()"),
     ],
-    "no_model": mutants(solution, "return model", "pass", "return dict(model.named_parameters())"),
     "whole_model": [
         mutant(solution, (META, "    model = build()\n"), (EMPTY, "")),
         mutant(solution, (EMPTY, ""), (BLOCKS, EMPTY + BLOCKS)),
@@ -56,19 +55,18 @@ WRONG = {
         )
     ],
     "still_on_meta": mutants(solution, EMPTY, ""),
-    "rest_is_whole": [
-        mutant(
-            solution,
-            (MODEL, ""),
-            (COPIED, "(p.to_local() if hasattr(p, 'to_local') else p[first:last]).copy_(read(name, first, last))"),
-        )
-    ],
     "foreign_rows": [
         *mutants(solution, COPIED, "p.to_local().copy_(read(name, 0, len(p))[first:last])"),
         mutant(solution, (f"min({FIRST}, len(p))", "0"), ("min(first + rows, len(p))", "len(p.to_local())")),
     ],
     "buffer": mutants(solution, BUFFER, "pass"),
     None: [
+        *mutants(solution, "return model", "pass", "return dict(model.named_parameters())"),
+        mutant(
+            solution,
+            (MODEL, ""),
+            (COPIED, "(p.to_local() if hasattr(p, 'to_local') else p[first:last]).copy_(read(name, first, last))"),
+        ),
         *mutants(solution, BLOCKS, ""),
         *mutants(solution, COPIED, "p.to_local().copy_(read(name, first, last).flip(0))", "p.to_local().normal_()"),
     ],

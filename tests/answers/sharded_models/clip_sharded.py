@@ -46,7 +46,6 @@ WRONG = {
     "deadlock": mutants(
         solution, "return norm", "if torch.distributed.get_rank() == 0: torch.distributed.barrier()\n    return norm"
     ),
-    "no_float": mutants(solution, RETURNED, "norm", "norm.full_tensor()", "None"),
     "never_sent": mutants(solution, SYNC, "False"),
     "sent_too_often": mutants(solution, SYNC, "True"),
     "all_at_once": [
@@ -57,14 +56,14 @@ WRONG = {
     ],
     "sent_too_early": mutants(solution, SYNC, "number == 0"),
     "norms_differ": [mutant(solution, (CLIP, LOCAL), (RETURNED, "norm.item()"))],
-    "sum_of_pieces": mutants(solution, SHARE, ""),
-    "divided_too_often": mutants(solution, SHARE, f"{SHARE} / 2"),
+    "share_of_a_piece": mutants(solution, SHARE, "", f"{SHARE} / 2"),
     "not_clipped": [
         *mutants(solution, CLIP, TOTAL),
         mutant(solution, (f"{CLIP}\n    {STEP}", f"{STEP}\n    {CLIP}")),
     ],
-    "old_gradients": mutants(solution, ZERO, "pass"),
     None: [
+        *mutants(solution, RETURNED, "norm", "norm.full_tensor()", "None"),
+        *mutants(solution, ZERO, "pass"),
         *mutants(solution, CLIP, CLIP.replace("largest)", "largest, norm_type=1)")),
         *mutants(solution, RETURNED, f"min({RETURNED}, largest)"),
         *mutants(solution, STEP, "pass"),

@@ -39,7 +39,6 @@ WRONG = {
     "other_order": mutants(solution, RETURNED + MEAN, f"return {MEAN}, gradient_x"),
     "no_function": [nn.Linear],
     "outputs_gathered": mutants(solution, FORWARD, f"{PARTS}; return torch.cat(parts, 1)"),
-    "no_gradient": mutants(solution, RETURNED + MEAN, "return gradient_x, None", f"return None, {MEAN}"),
     "sum": mutants(solution, MEAN, "gradient_shard"),
     "own_images_only": mutants(solution, SCATTER, "gradient_shard = (gradient_y.T @ x).chunk(2)[dist.get_rank()]"),
     "weight_kept": [
@@ -57,6 +56,7 @@ WRONG = {
         )
     ],
     None: [
+        *mutants(solution, RETURNED + MEAN, "return gradient_x, None", f"return None, {MEAN}"),
         *mutants(solution, FORWARD, "return x @ shard.T", "return x @ weight.flip(0).T", f"{FORWARD}, weight"),
         *mutants(solution, INPUT, f"{INPUT} / 2", f"{INPUT}; dist.all_reduce(gradient_x)"),
         *mutants(solution, SCATTER, f"{SCATTER}; dist.barrier()"),

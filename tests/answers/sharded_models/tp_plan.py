@@ -34,16 +34,13 @@ WRONG = {
         mutant(solution, (PLAN, f"{PLAN}; attention.head_width //= ranks")),
         mutant(solution, (PLAN, f"{PLAN}; model.blocks[0].up.out_features //= ranks")),
     ],
-    "no_style": [lambda model, ranks: {"blocks.0.up": ColwiseParallel}],
     "heads": [
         *mutants(solution, "raise ValueError(", "print(", "raise RuntimeError("),
         *mutants(solution, " // attention.head_width", ""),
     ],
-    "nothing_cut": [
+    "still_whole": [
         *mutants(solution, RETURNED, "return {}"),
         mutant(solution, (COLUMNS, "plan[name] = ColwiseParallel()"), (ROWS, "plan[name] = RowwiseParallel()")),
-    ],
-    "still_whole": [
         *mutants(solution, "range(len(model.blocks))", "range(1)"),
         *mutants(solution, '"attention.value", "up"', '"attention.value"'),
     ],
@@ -58,6 +55,7 @@ WRONG = {
     "parts_do_not_fit": mutants(solution, COLUMNS, COLUMNS.replace("ColwiseParallel()", GATHERED)),
     "input_not_prepared": mutants(solution, ONCE, "pass"),
     None: [
+        lambda model, ranks: {"blocks.0.up": ColwiseParallel},
         *mutants(solution, NOT_HEADS, "if heads % ranks == 0"),
         *mutants(solution, RETURNED, f'plan["head"] = {GATHERED}\n    {RETURNED}'),
         mutant(
