@@ -63,16 +63,16 @@ def captured(answer: Callable, batches: list[Tensor], gain: Tensor) -> dict[str,
         return answer(*inputs)
 
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
-        seen: dict[str, Any] = {"runs": {"": with_gradients(answer, batches, gain)}, "reason": ""}
+        seen: dict[str, Any] = {"eager": with_gradients(answer, batches, gain), "compiled": None, "reason": ""}
         with compiling.counting() as backend:
             try:
-                seen["runs"][", compiled"] = with_gradients(torch.compile(through, backend=backend), batches, gain)
+                seen["compiled"] = with_gradients(torch.compile(through, backend=backend), batches, gain)
             except AnswerRaised as raised:
                 if not isinstance(raised.error, torch._dynamo.exc.TorchDynamoException):
                     raise
             places = backend.breaks
             seen["graphs"] = len(backend.graphs)
-        seen["cut"] = bool(places) or len(seen["runs"]) == 1 or seen["graphs"] == 0
+        seen["cut"] = bool(places) or seen["compiled"] is None or seen["graphs"] == 0
         if seen["cut"]:
             first = compiling.first_break(through, batches[0], gain)
             places += [(first.file, first.number, first.line)] if first else []
@@ -87,9 +87,10 @@ def judge(answer: Any, rng: Inputs) -> None:
     inputs = [*batches.values()], gain
     seen, right = observe(answer, captured, *inputs), with_gradients(solution, *inputs)
     through_scale = with_gradients(lambda x, gain: solution(x / x.abs().max(), gain), *inputs)
-    for compiled, run in seen["runs"].items():
-        for what, x, *results in zip(batches, inputs[0], run, right, through_scale, strict=True):
-            judge_batch(what + compiled, x, gain, *results)
+    for way, said in ("eager", ""), ("compiled", ", compiled"):
+        if way == "eager" or not seen["cut"]:  # code in several graphs has its own sentences
+            for what, x, *results in zip(batches, inputs[0], seen[way], right, through_scale, strict=True):
+                judge_batch(what + said, x, gain, *results)
     judge_graphs(seen)
 
 
