@@ -33,7 +33,7 @@ def draw(rng: Inputs) -> list[tuple]:
 
 def solution(step: Callable, save: Callable, first: int, last: int) -> int:
     asked = []
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    for number in (signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM)):  # Windows has no SIGUSR1
         signal.signal(number, lambda number, frame: asked.append(number))
     for number in range(first, last):
         step(number)

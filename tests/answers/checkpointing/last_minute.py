@@ -58,7 +58,7 @@ WRONG = {
     "deadlock": mutants(solution, REDUCE, "pass"),
     "unequal_tensors": mutants(solution, "torch.tensor(float(len(asked)))", "torch.zeros(1 + len(asked))"),
     "killed": [
-        *mutants(solution, "(signal.SIGTERM, signal.SIGUSR1)", "(signal.SIGUSR1,)", "()"),
+        *mutants(solution, '(signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM))', "(signal.SIGUSR1,)", "()"),
         mutant(solution, ("save(number", "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n            save(number")),
     ],
     "inside_a_step": [
