@@ -63,13 +63,6 @@ def judge_numbers(answer: Any, axes: dict, every: list[dict]) -> None:
         yours=given[0],
     )
     wrong_if(
-        NO_SUCH_RUN in given,
-        "too_few",
-        f"There is no number {given.index(NO_SUCH_RUN) if NO_SUCH_RUN in given else 0} although settings are left: "
-        f"all combinations count, {len(every)} here.",
-        look="`itertools.product(*axes.values())`",
-    )
-    wrong_if(
         runs(answer, len(every), axes, []) != given or runs(answer, len(every), axes, []) != given,
         "random",
         "The same number gives other settings in another call. With an array, each job draws for itself, so some "
@@ -85,7 +78,7 @@ def judge_numbers(answer: Any, axes: dict, every: list[dict]) -> None:
         lost,
         "together",
         f"Some settings never come, for example {lost[:1]}: every value should meet every value of the other lists.",
-        look="`itertools.product`, which `zip` or `%` does not replace",
+        look="`itertools.product`, which neither `zip` nor one list replaces; the number counts all combinations",
     )
     wrong_if(
         given[1] != given[0] | {last: given[1][last]},

@@ -55,10 +55,12 @@ WRONG = {
         lambda index, axes, finished: {"lr": 0.1, "seed": 1},
         lambda index, axes, finished: print(axes),
     ],
-    "too_few": [lambda index, axes, finished: {name: values[index] for name, values in axes.items()}],
     "random": [shuffled, lambda index, axes, finished: {name: random.choice(axes[name]) for name in axes}],
     "from_one": mutants(solution, "every[index]", "every[index - 1]"),
-    "together": [lambda index, axes, finished: {name: axes[name][index % len(axes[name])] for name in axes}],
+    "together": [
+        lambda index, axes, finished: {name: axes[name][index % len(axes[name])] for name in axes},
+        lambda index, axes, finished: {name: values[index] for name, values in axes.items()},
+    ],
     "first_fastest": [first_fastest],
     "too_large": [
         *mutants(solution, "every[index]", "every[index % len(every)]", "every[min(index, len(every) - 1)]"),
