@@ -4,7 +4,7 @@ from functools import partial
 
 from support.answers import mutant, mutants
 
-from torchcourse_labs.cluster.right_size import always, size, solution
+from torchcourse_labs.cluster.right_size import solution
 
 
 def by_columns(text):
@@ -30,21 +30,22 @@ def by_columns(text):
 RIGHT = [by_columns, mutant(by_columns, ("if row[0].isdigit()", 'if "." not in row[0]'), ("* 1.2)", "* 6 / 5)"))]
 
 WRONG = {
-    "reserved": [lambda text: solution(text) | {"cores": int(text.splitlines()[1].split("|")[-1])}],
-    "not_completed": [partial(size, done=always), partial(size, step=always)],
-    "steps_as_jobs": [partial(size, job=always)],
-    "mean": [partial(size, largest=lambda values: sum(values) / len(values)), partial(size, largest=sum)],
-    "nothing_to_spare": [partial(size, more=(1.2, 1)), partial(size, more=(1, 1.25))],
+    "not_completed": [partial(solution, done=lambda row: True), partial(solution, step=lambda *row: True)],
+    "steps_as_jobs": [partial(solution, job=lambda row: True)],
+    "nothing_to_spare": [partial(solution, more=(1.2, 1)), partial(solution, more=(1, 1.25))],
     "rounded": [
-        *mutants(size, '"minutes": up', '"minutes": int', '"minutes": round'),
-        *mutants(size, '"cores": up(', '"cores": 1 + int('),
+        *mutants(solution, '"minutes": up', '"minutes": int', '"minutes": round'),
+        *mutants(solution, '"cores": up(', '"cores": 1 + int('),
     ],
-    "units": [partial(size, gib=lambda size: float(size[:-1]) / 1024)],
+    "units": [partial(solution, gib=lambda size: float(size[:-1]) / 1024)],
     "time": [lambda text: solution(re.sub(r"\|\d-", "|", text))],
     None: [
         print,
         lambda text: (3, 4, 5),
         lambda text: {"cores": 3},
+        lambda text: solution(text) | {"cores": 32},
+        partial(solution, largest=sum),
+        partial(solution, largest=lambda values: values[-1]),
         lambda text: float(text.splitlines()[1].split("|")[2]),
         *mutants(by_columns, '"gib": math.ceil', '"gib": str', '"gib": float'),
         *mutants(by_columns, " / 60", "", " / 3600"),
