@@ -10,7 +10,6 @@ cluster no answer submits a job. Everything runs in a folder and a session of it
 
 import ast
 import contextlib
-import itertools
 import os
 import re
 import shlex
@@ -24,15 +23,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from labcheck.verdict import Incorrect, wrong_if
 from torchcourse_labs.cluster import _slurm_commands
 
 SECONDS = 20.0  # for one script: it runs commands that return at once
 POLL = 0.005  # seconds
 
 COMMANDS = Path(_slurm_commands.__file__).read_text()  # here: in grading, the file is not where scripts run
-NAMES = ("srun", "scontrol", "torchrun", "python", "hostname", "sbatch", "salloc", "sbcast", "scancel", "squeue")
-NAMES += ("sacct", "sinfo", "sattach", "module", "nvidia-smi")
+NAMES = ("srun", "scontrol", "torchrun", "python", "python3", "hostname", "module", "nvidia-smi")
+NAMES += ("sbatch", "salloc", "sbcast", "scancel", "squeue", "sacct", "sinfo", "sattach")
 options = _slurm_commands.options
 
 
@@ -109,34 +107,6 @@ def is_script(text: Any) -> bool:
     return isinstance(text, str) and text.startswith("#!") and "\r\n" not in text
 
 
-def judge_text(text: Any) -> None:
-    """What judges say about a script before they look at what it does. text: an answer's result."""
-    if not isinstance(text, str):
-        raise Incorrect("Your function should return the text of the script.", "a string", text, "`return`")
-    wrong_if(
-        not is_script(text),
-        "refused",
-        "sbatch refuses the script: its first line must be #! and the path of an interpreter, and lines end with \\n.",
-        look="the very first characters: `#!/bin/bash` right behind the opening quotes",
-        yours=repr(text[:40]),
-    )
-    commands = list(itertools.dropwhile(lambda line: not line.strip() or line.startswith("#"), text.splitlines()))
-    late = [line for line in commands if line.startswith("#SBATCH")]
-    wrong_if(
-        late,
-        "late",
-        f"Slurm does not see this line, because a command comes before it: {''.join(late[:1])}",
-        look="all #SBATCH lines go above the first command",
-    )
-    unread = [f"--{key}={value}" for key, value in options_of(text).items() if "$" in value]
-    wrong_if(
-        unread,
-        "not_expanded",
-        f"Slurm reads the #SBATCH lines, not bash, so nothing in them is expanded: {''.join(unread[:1])}",
-        look="Python can fill in numbers with `{…}`; for file names, Slurm has `%x` and `%j`",
-    )
-
-
 def run_job(
     text: str,
     *,
@@ -164,8 +134,8 @@ def run_job(
         Path(here, "bin").mkdir()
         home.mkdir()
         Path(here, "commands.py").write_text(COMMANDS)
-        for name, command in {**dict(zip(NAMES, NAMES, strict=True)), "python3": "python"}.items():
-            words = shlex.join([sys.executable, "-IS", str(here / "commands.py"), command])
+        for name in NAMES:
+            words = shlex.join([sys.executable, "-IS", str(here / "commands.py"), name])
             Path(here, "bin", name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
             Path(here, "bin", name).chmod(0o755)
         Path(here, "job.sh").write_text(text)

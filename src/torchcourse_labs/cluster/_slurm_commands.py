@@ -8,10 +8,10 @@ import os
 import sys
 
 SHORT = {"J": "job-name", "n": "ntasks", "N": "nodes", "c": "cpus-per-task", "G": "gpus", "t": "time", "o": "output"}
-# Options without a value: of sbatch, of srun, and of torchrun.
+# Options without a value, of sbatch, srun and torchrun.
 FLAGS = {"requeue", "no-requeue", "exclusive", "oversubscribe", "hold", "parsable", "quiet", "verbose", "exact"}
-FLAGS |= {"overlap", "label", "unbuffered", "overcommit", "kill-on-bad-exit", "l", "u", "v", "q", "K", "O", "s", "H"}
-FLAGS |= {"standalone", "no-python", "module", "m"}
+FLAGS |= {"overlap", "label", "unbuffered", "overcommit", "kill-on-bad-exit", "standalone", "no-python", "module"}
+FLAGS |= {*"luvqmKOsH"}
 
 
 def options(words: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -192,12 +192,13 @@ def work(command: str, program: list[str], processes: list[dict]) -> None:
     sys.exit(status)
 
 
+def hostname(words: list[str]) -> None:
+    print(os.environ["SLURMD_NODENAME"])
+
+
 if __name__ == "__main__":
     command, *words = sys.argv[1:]
-    known = {"srun": srun, "scontrol": scontrol, "scancel": scancel, "python": python, "torchrun": torchrun}
-    if command == "hostname":
-        print(os.environ["SLURMD_NODENAME"])
-    elif command in known:
-        known[command](words)
-    else:
-        note(command, words)
+    known = {each.__name__: each for each in (srun, scontrol, scancel, python, torchrun, hostname)} | {
+        "python3": python
+    }
+    known.get(command, lambda words: note(command, words))(words)

@@ -9,6 +9,7 @@ from labcheck.exercise import Exercise
 from labcheck.inputs import Inputs
 from labcheck.verdict import Incorrect, wrong_if
 from torchcourse_labs.cluster import _pretend_slurm as slurm
+from torchcourse_labs.cluster._shared import judge_text
 
 FAILED = 3  # the status of the program in the second job
 
@@ -58,7 +59,7 @@ def two_jobs(answer: Any, request: tuple, nodelist: str, hosts: Sequence[str], j
 def judge(answer: Any, rng: Inputs) -> None:
     for request, nodelist, hosts, job in draw(rng):
         seen = observe(answer, two_jobs, request, nodelist, hosts, job)
-        slurm.judge_text(seen["text"])
+        judge_text(seen["text"])
         options = slurm.options_of(seen["text"])
         program, name, nodes, gpus, cores, minutes = request
         judge_request(options, nodes, gpus, cores, minutes)
@@ -70,18 +71,16 @@ def judge(answer: Any, rng: Inputs) -> None:
         judge_start(processes, slurm.tasks_on_each(options, nodes), program, nodes, gpus)
         judge_meeting(processes, others, hosts, gpus)
         judge_cores(processes, cores)
-        judge_end(first, second)
-        judge_log(options, name, job)
+        judge_end(options, name, first, second)
 
 
 def judge_request(options: dict[str, str], nodes: int, gpus: int, cores: int, minutes: int) -> None:
-    """Here all is said in general: what is expected, what yours is, and where to look."""
-    yours = slurm.nodes_of(options)
-    same(yours, nodes, "The number of nodes that the job asks for", look="`#SBATCH --nodes=…`, at the start of a line")
-    yours, look = slurm.gpus_on_each(options, nodes), "`--gpus-per-node` counts those of one node, `--gpus` all"
-    same(yours, gpus, "The number of GPUs that the job asks for on each node", look=look)
-    yours, look = slurm.cores_on_each(options, nodes), "`--cpus-per-task`: how many processes are in one task?"
-    same(yours, gpus * cores, "The number of cores that the job asks for on each node", look=look)
+    look = "`#SBATCH --nodes=…`, at the start of a line"
+    same(slurm.nodes_of(options), nodes, "The number of nodes that the job asks for", look=look)
+    look = "`--gpus-per-node` counts those of one node, `--gpus` all"
+    same(slurm.gpus_on_each(options, nodes), gpus, "The number of GPUs of each node", look=look)
+    look = "`--cpus-per-task`: how many processes are in one task?"
+    same(slurm.cores_on_each(options, nodes), gpus * cores, "The number of cores of each node", look=look)
     yours, look = (
         slurm.minutes(options.get("time", "")),
         "one number is minutes, M:SS minutes and seconds, H:MM:SS hours",
@@ -132,27 +131,20 @@ def judge_meeting(processes: list[dict], others: list[dict], hosts: list[str], g
     ranks, sizes = ([each[key] for each in processes] for key in ("rank", "size"))
     each_once = sorted(map(str, ranks)) == sorted(map(str, range(len(processes)))) and {*sizes} == {str(len(processes))}
     wrong_if(
-        torchrun and not each_once and {*ranks} != {None},
-        "node_rank",
-        "Every `torchrun` takes itself for node 0: without a rendezvous, each must be told its number.",
-        look="`--rdzv-backend=c10d` finds the numbers out by itself",
-    )
-    wrong_if(
-        not torchrun and not each_once,
+        not each_once and not (torchrun and {*ranks} == {None}),
         "ranks",
-        f"RANK should be a number from 0 to {len(processes) - 1} for each process, and WORLD_SIZE {len(processes)}. "
-        "Both have to come from Slurm's variables inside the task.",
-        look="where $SLURM_PROCID, which counts over all nodes, is filled in. In double quotes, and in a line before "
+        f"Each process should have a RANK of its own, from 0 to {len(processes) - 1}, and WORLD_SIZE {len(processes)}.",
+        look="`--rdzv-backend=c10d`: without it, each `torchrun` must be told the number of its node"
+        if torchrun
+        else "where $SLURM_PROCID, which counts over all nodes, is filled in. In double quotes, and in a line before "
         "`srun`, the shell of the script does that, and there it is always 0; in single quotes behind `srun`, each "
         "task does",
         yours=f"RANK {', '.join(map(str, ranks))}; WORLD_SIZE {', '.join(sorted({str(size) for size in sizes}))}",
     )
-    wrong_if(
-        len({(each["node"], each["gpu"]) for each in processes if each["gpu"]}) < len(processes),
-        "gpu",
-        "Several processes take the same GPU, or one that does not exist: LOCAL_RANK is the number of a GPU among "
-        "those that the process sees.",
-        look="`LOCAL_RANK=$SLURM_LOCALID`; with `--gpus-per-task=1`, each task sees only its own GPU, as number 0",
+    in_use = len({(each["node"], each["gpu"]) for each in processes if each["gpu"]})
+    look = "`LOCAL_RANK=$SLURM_LOCALID`; with `--gpus-per-task=1`, each task sees only its own GPU, as number 0"
+    same(
+        in_use, len(processes), "The number of GPUs in use, those that processes see under their LOCAL_RANK,", look=look
     )
     wrong_if(
         several and {*ports} & {str(each["port"]) for each in others},
@@ -178,7 +170,7 @@ def judge_cores(processes: list[dict], cores: int) -> None:
     )
 
 
-def judge_end(first: dict, second: dict) -> None:
+def judge_end(options: dict[str, str], name: str, first: dict, second: dict) -> None:
     same(first["status"], 0, "The status of the job after the program has succeeded")
     wrong_if(
         second["status"] in (0, None),
@@ -187,15 +179,10 @@ def judge_end(first: dict, second: dict) -> None:
         look="what comes after `srun`: a pipe, `&` with `wait`, and later commands have a status of their own; `srun` "
         "as the last line, or `set -e` at the top, keeps that of the program",
     )
-
-
-def judge_log(options: dict[str, str], name: str, job: int) -> None:
     same(options.get("job-name"), name, "The name of the job", look="`--job-name`")
     log = options.get("output", "%x-%j.out")
-    if "%j" not in log and "%A" not in log:
-        raise Incorrect("Two runs write to the same log.", "a number in its name", log, "`%j` in `--output`")
-    if name not in log.replace("%x", name):
-        raise Incorrect("The name of the log does not contain the name of the job.", name, log, "`%x` in `--output`")
+    if ("%j" not in log and "%A" not in log) or name not in log.replace("%x", name):
+        raise Incorrect("The log is not right.", f"{name} and the job's number in its name", log, "`%x`, `%j`")
 
 
 exercise = Exercise(

@@ -10,6 +10,7 @@ from labcheck.exercise import Exercise
 from labcheck.inputs import Inputs
 from labcheck.verdict import Incorrect, wrong_if
 from torchcourse_labs.cluster import _pretend_slurm as slurm
+from torchcourse_labs.cluster._shared import judge_text
 
 AGAIN = 75  # the status of a program that has saved and wants to be started again (chapter 09)
 
@@ -66,10 +67,10 @@ def judge(answer: Any, rng: Inputs) -> None:
     seen = observe(answer, nights, *request, job)
     texts = seen.pop("texts")
     for text in texts:
-        slurm.judge_text(text)
+        judge_text(text)
     options = slurm.options_of(texts[0])
     judge_start(options, seen, *request)
-    judge_stop(seen["stopped"], seen)
+    judge_stop(seen["stopped"])
     judge_restarts(seen, request[2], job)
     judge_end(options, seen)
 
@@ -89,7 +90,7 @@ def judge_start(options: dict[str, str], seen: dict[str, dict], program: str, se
     same(max(map(len, starts)), 1, "How often your script starts the program", look=look)
 
 
-def judge_stop(stopped: dict, seen: dict[str, dict]) -> None:
+def judge_stop(stopped: dict) -> None:
     """The night in which the signal comes."""
     wrong_if(
         not all(each["saved"] for each in requeues(stopped)),
@@ -113,19 +114,12 @@ def judge_stop(stopped: dict, seen: dict[str, dict]) -> None:
         "background (`srun … &`), a `trap` passes the signal on, and `wait` waits for the program, twice",
     )
     wrong_if(
-        any(each["command"] == "sbatch" for night in seen.values() for each in night["calls"]),
-        "another_job",
-        "Your script submits another job with `sbatch`, which waits at the end of the queue and counts its restarts "
-        "from 0. The same job should come back.",
-        look="`scontrol requeue`",
-    )
-    wrong_if(
         not requeues(stopped),
         "not_requeued",
-        "The program stopped and saved, and the job was not requeued with `scontrol requeue`.",
+        "The program stopped and saved, and this job was not put back into the queue with `scontrol requeue`.",
         look="the status after `srun`: `set -e` ends the script there, another command replaces `$?`, and a `wait` "
         "that a signal ends has 138. Then the condition: `-eq 75`, `-lt` (between `[` and `]`, `<` reads a file), and "
-        "in the first start SLURM_RESTART_COUNT does not exist",
+        "in the first start SLURM_RESTART_COUNT does not exist. Another job (`sbatch`) waits at the end of the queue",
         yours=stopped["errors"],
     )
 

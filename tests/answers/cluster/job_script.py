@@ -70,18 +70,12 @@ WRONG = {
         *mutants(solution, "$head:", "localhost:", "$SLURM_JOB_NODELIST:", "n1:"),
         mutant(with_srun, ("$(scontrol show hostnames | sed -n 1p)", "127.0.0.1")),
     ],
-    "node_rank": [
+    "ranks": [
         *mutants(solution, "--rdzv-backend=c10d", ""),
         *mutants(with_node_rank, "--node_rank $SLURM_NODEID ", ""),
-    ],
-    "ranks": [
         lambda *request: with_srun(*request).replace("'", '"'),
         *mutants(with_srun, "RANK=$SLURM_PROCID LOCAL", "LOCAL", "RANK=$SLURM_LOCALID LOCAL"),
         *mutants(with_srun, "WORLD_SIZE=$SLURM_NTASKS", ""),
-    ],
-    "gpu": [
-        *mutants(with_srun, "LOCAL_RANK=$SLURM_LOCALID", "LOCAL_RANK=0", "LOCAL_RANK=$SLURM_PROCID"),
-        *mutants(with_srun, "--gres=gpu:{gpus}", "--gpus-per-task=1"),
     ],
     "same_port": mutants(solution, PORT, "29500"),
     "srun_cores": [
@@ -93,7 +87,9 @@ WRONG = {
         mutant(solution, (END, ' {program}\necho done\n"""'), ("set -e\n", "")),
     ],
     None: [
-        lambda *request: print(solution(*request)),
+        lambda *request: print(len(solution(*request))),
+        *mutants(with_srun, "LOCAL_RANK=$SLURM_LOCALID", "LOCAL_RANK=0", "LOCAL_RANK=$SLURM_PROCID"),
+        *mutants(with_srun, "--gres=gpu:{gpus}", "--gpus-per-task=1"),
         lambda *request: solution(*request).splitlines(),
         *mutants(solution, "--nodes={nodes}", "--nodes=two", "--nodes={gpus}"),
         *mutants(solution, "--gpus-per-node={gpus}", "--gpus={gpus}"),

@@ -68,12 +68,11 @@ WRONG = {
         *mutants(with_trap, "trap 'kill -USR1 $task' USR1", "trap : USR1", ""),
         mutant(with_trap, ("python {program} &\ntask=$!", "python {program}"), (WAITS, "")),
     ],
-    "another_job": mutants(solution, REQUEUE, "sbatch $0", "sbatch --dependency=afterany:$SLURM_JOB_ID $0"),
     "not_requeued": [
         *mutants(solution, "-eq 75", "-eq 138", "-eq 0"),
         *mutants(solution, "-lt {most}", "< {most}", "-gt {most}"),
         *mutants(solution, "${{SLURM_RESTART_COUNT:-0}}", "$SLURM_RESTART_COUNT"),
-        *mutants(solution, REQUEUE, "scontrol release $SLURM_JOB_ID", "echo requeue"),
+        *mutants(solution, REQUEUE, "scontrol release $SLURM_JOB_ID", "echo requeue", "sbatch $0"),
         mutant(solution, ("status=0", "set -e"), (" || status=$?", "; status=$?")),
         mutant(with_trap, (WAITS, "wait $task; sleep 1")),
     ],
@@ -83,7 +82,7 @@ WRONG = {
     "after_requeue": mutants(solution, REQUEUE, f"{REQUEUE}; cp -r results saved"),
     "status_lost": mutants(solution, "exit $status\n", "", "exit 0\n"),
     None: [
-        lambda *request: print(solution(*request)),
+        lambda *request: print(len(solution(*request))),
         *mutants(solution, "srun python", "srum python"),
         *mutants(solution, "python {program}", "python train.py"),
         *mutants(solution, REQUEUE, "srun python {program}", "scontrol requeue", "scontrol requeue 4711"),
