@@ -53,10 +53,10 @@ def exported(answer: Callable, width: int, weights: dict[str, Tensor], batches: 
     with quietly():
         model = answer if isinstance(answer, nn.Module) else call(answer, width)
         if model is answer or not isinstance(model, nn.Module):
-            return {"no class": model}
+            return {"instead": model}
         shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
         if shapes != {name: tuple(value.shape) for name, value in weights.items()}:
-            return {"parameters": shapes}
+            return {"instead": f"a model with {shapes}"}
         model.load_state_dict(weights)
         with torch.no_grad():
             eager = [call(model.eval(), batch.clone(), may_change=True) for batch in batches]
@@ -66,7 +66,10 @@ def exported(answer: Callable, width: int, weights: dict[str, Tensor], batches: 
             program = torch.export.export(model, (batches[0].clone(),), dynamic_shapes=dynamic).module()
         except Exception as error:
             lines = re.findall(r'File "[^"]*", line \d+, in \w+\n +(.*)', str(error).partition("raised this error")[2])
-            return found | {"refused": str(error)[:5000], "line": lines[-1].strip() if lines else line_of(error)}
+            return found | {
+                "refused": str(error)[:5000] or type(error).__name__,
+                "line": lines[-1].strip() if lines else line_of(error),
+            }
         for batch in batches:
             try:
                 with torch.no_grad():
@@ -93,18 +96,11 @@ def judge(answer: Any, rng: Inputs) -> None:
     width, weights, batches = draw(rng)
     seen = observe(answer, exported, width, weights, batches)
     wrong_if(
-        "no class" in seen,
+        "instead" in seen,
         "no_class",
-        "Give the check your class, an `nn.Module`: it makes models of it.",
-        expected="the class Exportable",
-        yours=seen.get("no class"),
-    )
-    wrong_if(
-        "parameters" in seen,
-        "parameters",
-        "The parameters should be those of `Scanner`, so that its weights fit.",
-        expected={name: tuple(value.shape) for name, value in weights.items()},
-        yours=seen.get("parameters"),
+        "Give the check your class: it makes an `nn.Module` with the parameters of `Scanner`, so that its weights fit.",
+        expected=f"a model with { {name: tuple(value.shape) for name, value in weights.items()} }",
+        yours=seen.get("instead"),
     )
 
     def results(prepare: Callable) -> list[Tensor]:
@@ -112,44 +108,12 @@ def judge(answer: Any, rng: Inputs) -> None:
         inputs = [prepare(batch).flatten(1) for batch in batches]
         return [F.linear(F.relu(F.linear(x, first, first_bias)), last, last_bias) for x in inputs]
 
-    judge_results(seen["eager"], results, batches)
-    wrong_if(
-        "data-dependent" in seen["refused"],
-        "decided_in_python",
-        "Your model computes the right thing, but it can't be exported: a decision in Python depends on pixels, and "
-        "during export there are none.",
-        look=f"`{seen.get('line')}`: `torch.where` decides inside the graph",
-    )
-    wrong_if(
-        "specialized" in seen["refused"],
-        "constant_batch",
-        "Your model computes the right thing, but the batch size is a constant in its graph. A loop over images, "
-        "`len(images)` and `int(...)` make it one.",
-        look="operations on the whole batch; `images.shape[0]` stays a symbol, and `flatten(1)` needs no size",
-    )
-    if seen["refused"]:
-        raise Incorrect(
-            "Your model computes the right thing, but it can't be exported.",
-            yours=seen["refused"].strip().splitlines()[0],
-            look=seen["line"],
-        )
-    for batch, yours, expected in zip(batches, seen["program"], results(lambda x: stretched(inverted(x))), strict=True):
-        same(yours, expected, f"The exported program's result for a {kind(batch)} batch of {len(batch)}")
-
-
-def kind(batch: Tensor) -> str:
-    return "light" if batch.mean() > 0.5 else "dark"
-
-
-def judge_results(yours: list, results: Callable, batches: list[Tensor]) -> None:
-    """Judge what the model itself computes; results: what it would be if images were prepared in another way."""
+    expected = results(lambda x: stretched(inverted(x)))
 
     def looks(*prepare: Callable) -> bool:
-        return any(near(yours, results(each)) for each in prepare)
+        wrong = not near(seen["eager"], expected)
+        return wrong and any(near(seen["eager"], results(each)) for each in prepare)
 
-    expected = results(lambda x: stretched(inverted(x)))
-    if near(yours, expected, dtype=True):
-        return
     others = (inverted_one_by_one, lambda x: x, lambda x: 1 - x, lambda x: 1 - inverted(x))
     wrong_if(
         looks(*(lambda x, other=other: stretched(other(x)) for other in others)),
@@ -177,8 +141,31 @@ def judge_results(yours: list, results: Callable, batches: list[Tensor]) -> None
         "You divide all images by the largest value of the batch; each image has its own.",
         look="`amax(dim=(1, 2, 3), keepdim=True)`",
     )
-    for batch, mine, right in zip(batches, yours, expected, strict=True):
-        same(mine, right, f"Your model's result for a {kind(batch)} batch of {len(batch)}")
+    names = [f"a batch of {len(batch)} with the mean {batch.mean():.2f}" for batch in batches]
+    for name, yours, right in zip(names, seen["eager"], expected, strict=True):
+        same(yours, right, f"Your model's result for {name}")
+    wrong_if(
+        "data-dependent" in seen["refused"],
+        "decided_in_python",
+        "Your model computes the right thing, but it can't be exported: a decision in Python depends on pixels, and "
+        "during export there are none.",
+        look=f"{seen.get('line') or 'each `if`'}: `torch.where` decides inside the graph",
+    )
+    wrong_if(
+        "specialized" in seen["refused"],
+        "constant_batch",
+        "Your model computes the right thing, but the batch size is a constant in its graph. A loop over images, "
+        "`len(images)` and `int(...)` make it one.",
+        look="operations on the whole batch; `images.shape[0]` stays a symbol, and `flatten(1)` needs no size",
+    )
+    if seen["refused"]:
+        raise Incorrect(
+            "Your model computes the right thing, but it can't be exported.",
+            yours=seen["refused"].strip().splitlines()[0],
+            look=seen["line"],
+        )
+    for name, yours, right in zip(names, seen["program"], expected, strict=True):
+        same(yours, right, f"The exported program's result for {name}")
 
 
 exercise = Exercise(

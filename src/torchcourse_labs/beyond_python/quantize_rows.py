@@ -40,24 +40,7 @@ def numbers_for(weight: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
 def explain(yours: Any, expected: tuple, weight: Tensor) -> None:
     if len(yours) != 2 or not all(isinstance(part, Tensor) for part in yours):
         return
-    numbers, scales = yours
-    wrong_if(
-        scales.dtype == torch.int8 and numbers.is_floating_point(),
-        "swapped",
-        "You return the two values in the wrong order: first the numbers, then the scales.",
-    )
-    wrong_if(
-        numbers.dtype != torch.int8 and numbers.shape == weight.shape and numbers.equal(expected[0].to(numbers.dtype)),
-        "not_int8",
-        f"Your numbers are rounded, but their dtype is {numbers.dtype}. One byte for each is `torch.int8`.",
-    )
-    right = expected[1]
-    wrong_if(
-        scales.shape in ((len(weight), 1), (weight.shape[1],)),
-        "scale_shape",
-        f"Your scales have the shape {tuple(scales.shape)}; there should be one for each row: {tuple(right.shape)}.",
-        look="`amax(dim=1)`, without `keepdim`: a row makes one output of the layer",
-    )
+    scales, right = yours[1], expected[1]
     if scales.shape != right.shape:
         return
     wrong_if(

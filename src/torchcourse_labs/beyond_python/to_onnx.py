@@ -84,15 +84,10 @@ def judge(answer: Any, rng: Inputs) -> None:
             "kernel. Or leave it out: nothing else in the lab depends on it."
         )
     wrong_if(
-        "net.onnx" not in seen["files"],
-        "no_file",
-        "There is no file at `path` after your function has run.",
-        yours=f"the files {seen['files']}",
-    )
-    wrong_if(
         "unreadable" in seen,
         "no_onnx",
-        f"ONNX Runtime cannot read your file. It says: {seen.get('unreadable')}",
+        "After your function has run, there is no ONNX file at `path`.",
+        yours=f"{seen.get('unreadable')} The files are {seen['files']}.",
         look="`torch.onnx.export`",
     )
     results = seen["results"]

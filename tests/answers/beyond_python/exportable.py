@@ -47,8 +47,11 @@ FLAT = "images.flatten(1)"
 RIGHT = [ByCond, ByArithmetic, OtherOrder]
 
 WRONG = {
-    "no_class": [nn.Identity(), lambda width: solution(width).forward],
-    "parameters": [lambda width: nn.Sequential(nn.Flatten(), nn.Linear(144, width), nn.ReLU(), nn.Linear(width, 10))],
+    "no_class": [
+        nn.Identity(),
+        lambda width: solution(width).forward,
+        lambda width: nn.Sequential(nn.Flatten(), nn.Linear(144, width), nn.ReLU(), nn.Linear(width, 10)),
+    ],
     "wrong_pages": [
         *mutants(solution, "images.mean()", "images.mean(dim=(1, 2, 3), keepdim=True)"),
         *mutants(solution, INVERT, "images", "1 - images", INVERT.replace(">", "<=")),

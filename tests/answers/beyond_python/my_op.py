@@ -43,22 +43,20 @@ RIGHT = [through_itself, by_hand]
 
 WRONG = {
     "no_operator": mutants(solution, "custom_op(name", 'custom_op("lab::moving_" + "average"'),
-    "signature": [
-        *mutants(solution, "width: int", "width: float"),
-        *mutants(solution, "x: torch.Tensor, width: int", "width: int, x: torch.Tensor"),
-    ],
-    "no_tensor": mutants(solution, f"{MEAN}.contiguous()", "sliding_mean(x.numpy(), width)"),
-    "no_fake": mutants(solution, "@moving_mean.register_fake", ""),
-    "fake_fails": mutants(solution, FAKE, MEAN, "undefined"),
+    "no_fake": mutants(solution, "@moving_mean.register_fake", "") + mutants(solution, FAKE, MEAN, "undefined"),
     "wrong_promise": [
         *mutants(solution, FAKE, "torch.empty_like(x)", "x.new_empty(x.shape[0], x.shape[1] - width)"),
         *mutants(solution, FAKE, "torch.empty(x.shape[0], x.shape[1] - width + 1, device=x.device)"),
     ],
     "no_gradient": mutants(solution, AUTOGRAD, ""),
     "none_for_width": mutants(solution, f"{BACK}, None", BACK, f"None, {BACK}", f"{BACK}, 0"),
-    "not_in_ctx": [*mutants(solution, ", setup_context=remember", ""), *mutants(solution, "ctx.width = ", "")],
     "not_divided": mutants(solution, BACK, BACK.replace("mean", "sum")),
     None: [
+        *mutants(solution, "width: int", "width: float"),
+        *mutants(solution, "x: torch.Tensor, width: int", "width: int, x: torch.Tensor"),
+        *mutants(solution, f"{MEAN}.contiguous()", "sliding_mean(x.numpy(), width)"),
+        *mutants(solution, ", setup_context=remember", ""),
+        *mutants(solution, "ctx.width = ", ""),
         *mutants(solution, MEAN, f"x if width == 1 else {MEAN}", f"{MEAN}.float()"),
         *mutants(solution, MEAN, "torch.from_numpy(sliding_mean(x.float().numpy(), width)).to(x.dtype)"),
         *mutants(solution, MEAN, MEAN.replace("width)", "2 * width)")),

@@ -19,15 +19,6 @@ SCALES = "torch.where(largest > 0, largest / 127, 1.0)"
 RIGHT = [one_by_one, by_product, *mutants(solution, SCALES, "(largest / 127).clamp(min=1e-12)")]
 
 WRONG = {
-    "swapped": [lambda weight: solution(weight)[::-1]],
-    "not_int8": [
-        lambda weight: (solution(weight)[0].float(), solution(weight)[1]),
-        lambda weight: (solution(weight)[0].int(), solution(weight)[1]),
-    ],
-    "scale_shape": [
-        lambda weight: (solution(weight)[0], solution(weight)[1][:, None]),
-        lambda weight: ((weight / weight.abs().amax(0) * 127).round().to(torch.int8), weight.abs().amax(0) / 127),
-    ],
     "no_abs": [
         *mutants(solution, "weight.abs()", "weight"),
         lambda weight: ((weight / weight.amax(1, True) * 127).round().to(torch.int8), weight.amax(1) / 127),
@@ -39,6 +30,10 @@ WRONG = {
     ],
     "zero_scale": mutants(solution, SCALES, "largest / 127"),
     None: [
+        lambda weight: solution(weight)[::-1],
+        lambda weight: (solution(weight)[0].int(), solution(weight)[1]),
+        lambda weight: (solution(weight)[0], solution(weight)[1][:, None]),
+        lambda weight: ((weight / weight.abs().amax(0) * 127).round().to(torch.int8), weight.abs().amax(0) / 127),
         lambda weight: solution(weight)[0],
         lambda weight: (solution(weight)[0], 1 / solution(weight)[1]),
         *mutants(solution, "largest / 127", "largest / 128 + largest.mean()"),

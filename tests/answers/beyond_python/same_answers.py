@@ -31,8 +31,6 @@ RIGHT = [
 WRONG = {
     "no_dict": [lambda *given: tuple(solution(*given).values()), lambda *given: {"flips": 3, "same": True}],
     "wrong_sign": mutants(solution, "gained.item()", "-gained.item()", "gained.abs().item()"),
-    "agreement": mutants(solution, GAINED, "(after == before).float().mean()", "(after != before).float().mean()"),
-    "absolute": mutants(solution, DIFFERENCE, "(others - logits).abs().max().item()"),
     "flips_by_labels": [
         *mutants(solution, FLIPS, "((before == labels).sum() - (after == labels).sum()).abs()"),
         *mutants(solution, FLIPS, "(flipped & (before == labels)).sum()", "(after != labels).sum()"),
@@ -50,6 +48,8 @@ WRONG = {
         *mutants(solution, "logits.topk", "others.topk"),
     ],
     None: [
+        *mutants(solution, GAINED, "(after == before).float().mean()"),
+        *mutants(solution, DIFFERENCE, "(others - logits).abs().max().item()"),
         *mutants(solution, GAINED, f"100 * ({GAINED})", "(after == labels).float().mean()"),
         *mutants(solution, DIFFERENCE, "(others - logits).max() / logits.abs().max()"),
         *mutants(solution, DIFFERENCE, "(others - logits).abs().max() / logits.max()"),

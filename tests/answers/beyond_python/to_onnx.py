@@ -17,8 +17,8 @@ RIGHT = [by_program]
 
 WRONG = {
     "not_traced": mutants(solution, DYNAMIC, '{"features": {0: torch.export.Dim("batch")}}'),
-    "no_file": mutants(solution, "path,", "None,"),
     "no_onnx": [
+        *mutants(solution, "path,", "None,"),
         lambda net, example, path: torch.save(net.state_dict(), path),
         lambda net, example, path: torch.export.save(torch.export.export(net, (example,)), path),
     ],

@@ -40,14 +40,14 @@ WRONG = {
         *mutants(solution, "torch.export.save(program, path)", "torch.save(net.state_dict(), path)"),
         lambda net, mean, std, images, path: solution(net, mean, std, images, path.replace("reader", "model")),
     ],
-    "no_bytes": [*mutants(solution, EXAMPLE, f"{EXAMPLE}.float()"), net_alone],
-    "fixed_batch": [
+    "refused": [
+        net_alone,
+        *mutants(solution, EXAMPLE, f"{EXAMPLE}.float()"),
         *mutants(solution, f"dynamic = {DYNAMIC}", "dynamic = None"),
         *mutants(solution, 'Dim("batch")', 'Dim("batch", max=64)'),
         mutant(solution, (f"dynamic = {DYNAMIC}", "dynamic = None"), ("images[:2]", "images[:8]")),
     ],
     "constant_batch": mutants(solution, "images[:2]", "images[:1]"),
-    "last_axis": mutants(solution, READY, "(images.float() / 255 - self.mean.flatten()) / self.std.flatten()"),
     "dropout": mutants(solution, ".eval()", "", ".train()"),
     "not_scaled": [
         *mutants(solution, "images.float() / 255", "images.float()", "images.float() / 256"),
@@ -59,6 +59,7 @@ WRONG = {
     ],
     "images_in_file": mutants(solution, EXAMPLE, "images[:2]", "images"),
     None: [
+        *mutants(solution, READY, "(images.float() / 255 - self.mean.flatten()) / self.std.flatten()"),
         lambda net, *given: solution(nn.Sequential(net, nn.Softmax(1)), *given),
         *mutants(solution, READY, "(images.float() / 255 - self.mean.mean()) / self.std.mean()"),
         *mutants(solution, READY, "(images.float() / 255 - self.std) / self.mean"),
