@@ -53,8 +53,9 @@ def test_wrong_answers_get_their_sentence(name, key, answer):
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_each_sentence_has_an_answer_and_there_are_few(name):
-    own = {*sentences_of(module(name).__name__)}
-    assert own <= wrong(name).keys() and len(own) <= MOST
+    own = sentences_of(module(name).__name__)
+    assert all(own) and all(own.values()), "key and sentence stand where they are said, as texts"
+    assert own.keys() <= wrong(name).keys() and len(own) <= MOST
 
 
 # ---------------------------------------------------------------------------------------------------------------------
