@@ -132,14 +132,17 @@ class Spec:
         return self.all_near(yours, wrong, dtype=self.dtype and self.all_near(wrong, expected))
 
     def all_near(self, one: list, other: list, margin: float = 1, dtype: bool = False) -> bool:
-        """Tell whether two lists of results are the same up to rounding; two errors are if their types are."""
+        """Tell whether two lists of results are the same up to rounding; two errors are if their types are.
+
+        Lists of nothing but errors never are: a type alone says too little.
+        """
 
         def alike(a: Any, b: Any) -> bool:
             if isinstance(a, AnswerRaised) and isinstance(b, AnswerRaised):
                 return type(a.error).__name__ == type(b.error).__name__
             return near(a, b, margin * self.rtol, margin * self.atol, dtype)
 
-        return all(map(alike, one, other))
+        return not all(isinstance(each, AnswerRaised) for each in other) and all(map(alike, one, other))
 
     def problem(self, yours: Any, expected: Any, case: tuple) -> Incorrect | AnswerRaised | None:
         """What there is to say about a result in general; None if it is right."""
