@@ -44,6 +44,7 @@ def looked_at(answer: Callable, images: Tensor, labels: Tensor, order: list[int]
     """A probe: samples in this order, what the transform was given, and a sample without one."""
     stored, transform = images.clone(), Transform()
     dataset = call(answer, stored, labels.clone(), transform, may_change=True)
+    torch.rand(1)  # mid-sequence, so that seeding doesn't restore the state
     early, random_state = len(transform.given), torch.get_rng_state()
     samples = [call(lambda i=i: dataset[i], may_return_none=True) for i in order]
     seen = {
