@@ -150,7 +150,7 @@ def judge_values(seen: dict, model: nn.Module, old: list[Tensor], batches: list[
     if not isinstance(seen["loss"], Tensor):
         raise Incorrect("Your loss is not a number.", loss, seen["loss"], "`.item()`, once, at the end")
     look = "the mean over all images of the epoch: what do you add up, and what do you divide by?"
-    same(seen["loss"], torch.tensor(loss), "The weights are right. Your loss", False, 1e-3, 1e-4, look)
+    same(seen["loss"], torch.tensor(loss), "The training is right, but your loss", False, 1e-3, 1e-4, look)
 
 
 exercise = Exercise(

@@ -85,8 +85,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["early"],
         "early",
-        f"The transform already ran when the data set was made, {seen['early']} times. A random one would be random "
-        "only once.",
+        "The transform already ran when the data set was made. A random one would be random only once.",
         look="`__init__`: keep the transform, and call it in `__getitem__`",
     )
     wrong_if(
@@ -108,7 +107,9 @@ def judge(answer: Any, rng: Inputs) -> None:
 def judge_samples(seen: dict[str, Any], images: Tensor, labels: Tensor, order: list[int]) -> None:
     for sample in seen["samples"]:
         if not isinstance(sample, tuple | list) or len(sample) != 2:
-            raise Incorrect("A sample should be the pair (image, label).", yours=sample, look="`return`")
+            raise Incorrect(
+                "A sample should be the pair (image, label).", yours=sample, look="`return` in `__getitem__`"
+            )
     first, second = seen["samples"][0]
     wrong_if(
         is_whole(first) and isinstance(second, Tensor),
@@ -116,7 +117,7 @@ def judge_samples(seen: dict[str, Any], images: Tensor, labels: Tensor, order: l
         "The image and its label are in the wrong order: (image, label) is right.",
         look="`return` in `__getitem__`",
     )
-    others = [given for given in seen["given"] if getattr(given, "shape", None) != images.shape[1:]]
+    others = [each for each in seen["given"] if not isinstance(each, Tensor) or each.shape != images.shape[1:]]
     if others:
         raise Incorrect("The transform takes one image at a time, a tensor [C, H, W].", yours=others[0])
     wrong_if(
