@@ -120,7 +120,7 @@ def judge_values(seen: dict, model: nn.Module, old: list[Tensor], batches: list[
         optimizer.zero_grad = optimizer.zero_grad if cleared else lambda: None
         return solution(one, batches, optimizer, torch.device("cpu"), rows, share), weights(one)
 
-    def looks_like(right: Tensor) -> bool:
+    def trained_like(right: Tensor) -> bool:
         return near(seen["weights"], right, 1e-3, 1e-4)
 
     wrong_if(
@@ -132,14 +132,14 @@ def judge_values(seen: dict, model: nn.Module, old: list[Tensor], batches: list[
         yours=f"{seen['steps']} steps",
     )
     wrong_if(
-        looks_like(trained(cleared=False)[1]),
+        trained_like(trained(cleared=False)[1]),
         "not_cleared",
         "The gradients are never cleared: `backward()` adds to those of the batch before, and to old ones.",
         look="`optimizer.zero_grad()` once per batch, before its first piece",
     )
     wrong_if(
-        looks_like(trained(lambda *_: 1)[1])
-        or looks_like(trained(lambda x, images, _: 1 / -(-len(images) // rows))[1]),
+        trained_like(trained(lambda *_: 1)[1])
+        or trained_like(trained(lambda x, images, _: 1 / -(-len(images) // rows))[1]),
         "not_weighted",
         "Your step is not that of the whole batch: each piece should count by its share of the batch's rows.",
         look="the number that you multiply the loss of a piece by: a short piece counts less",
@@ -150,7 +150,7 @@ def judge_values(seen: dict, model: nn.Module, old: list[Tensor], batches: list[
     if not isinstance(seen["loss"], Tensor):
         raise Incorrect("Your loss is not a number.", loss, seen["loss"], "`.item()`, once, at the end")
     look = "the mean over all images of the epoch: what do you add up, and what do you divide by?"
-    same(seen["loss"], torch.tensor(loss), "The weights are right. Your loss", False, 1e-3, 1e-4, look)
+    same(seen["loss"], torch.tensor(loss), "The training is right, but your loss", False, 1e-3, 1e-4, look)
 
 
 exercise = Exercise(

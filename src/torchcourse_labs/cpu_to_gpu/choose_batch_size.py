@@ -96,4 +96,5 @@ exercise = Exercise(
             ),
         ],
     ),
+    lends=solution,
 )

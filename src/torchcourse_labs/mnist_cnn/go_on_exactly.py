@@ -94,7 +94,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["altered"],
         "altered",
-        f"Saving changed the run: after `checkpoint`, {' and '.join(map(str, seen['altered']))} are not the same.",
+        f"Saving changed the run. After `checkpoint`, this is different: {', '.join(map(str, seen['altered']))}.",
         look="`checkpoint`: a function that returns a state does not change it",
     )
     wrong_if(

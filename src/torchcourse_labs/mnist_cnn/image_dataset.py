@@ -44,6 +44,7 @@ def looked_at(answer: Callable, images: Tensor, labels: Tensor, order: list[int]
     """A probe: samples in this order, what the transform was given, and a sample without one."""
     stored, transform = images.clone(), Transform()
     dataset = call(answer, stored, labels.clone(), transform, may_change=True)
+    torch.rand(1)  # mid-sequence, so that seeding doesn't restore the state
     early, random_state = len(transform.given), torch.get_rng_state()
     samples = [call(lambda i=i: dataset[i], may_return_none=True) for i in order]
     seen = {
@@ -84,8 +85,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["early"],
         "early",
-        f"The transform already ran when the data set was made, {seen['early']} times. A random one would be random "
-        "only once.",
+        "The transform already ran when the data set was made. A random one would be random only once.",
         look="`__init__`: keep the transform, and call it in `__getitem__`",
     )
     wrong_if(
@@ -107,7 +107,9 @@ def judge(answer: Any, rng: Inputs) -> None:
 def judge_samples(seen: dict[str, Any], images: Tensor, labels: Tensor, order: list[int]) -> None:
     for sample in seen["samples"]:
         if not isinstance(sample, tuple | list) or len(sample) != 2:
-            raise Incorrect("A sample should be the pair (image, label).", yours=sample, look="`return`")
+            raise Incorrect(
+                "A sample should be the pair (image, label).", yours=sample, look="`return` in `__getitem__`"
+            )
     first, second = seen["samples"][0]
     wrong_if(
         is_whole(first) and isinstance(second, Tensor),
@@ -115,7 +117,7 @@ def judge_samples(seen: dict[str, Any], images: Tensor, labels: Tensor, order: l
         "The image and its label are in the wrong order: (image, label) is right.",
         look="`return` in `__getitem__`",
     )
-    others = [given for given in seen["given"] if getattr(given, "shape", None) != images.shape[1:]]
+    others = [each for each in seen["given"] if not isinstance(each, Tensor) or each.shape != images.shape[1:]]
     if others:
         raise Incorrect("The transform takes one image at a time, a tensor [C, H, W].", yours=others[0])
     wrong_if(

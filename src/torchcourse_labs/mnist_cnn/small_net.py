@@ -125,16 +125,12 @@ def judge_logits(seen: dict[str, Any]) -> None:
         "The logits of an image depend on the other images of its batch.",
         look="each reshape, mean and maximum in `forward`: axis 0 is the batch",
     )
+    softmax = any(not differ(numbers.sum(1), torch.ones(())) for numbers in (logits, logits.exp()))
     wrong_if(
-        not differ(logits.sum(1), torch.ones(())) or not differ(logits.exp().sum(1), torch.ones(())),
-        "softmax",
-        "There is a softmax or log_softmax at the end. The loss has one inside: return the logits themselves.",
-        look="the last line of `forward`, or the last layer in `__init__`",
-    )
-    wrong_if(
-        (large.abs() <= 1).all() or large.min() == 0 < large.max(),
+        softmax or (large.abs() <= 1).all() or large.min() == 0 < large.max(),
         "after_last",
-        "A nonlinearity (ReLU, sigmoid, tanh …) follows the last layer. Logits may be any numbers.",
+        "Something follows the last layer (softmax, sigmoid, ReLU …). Logits may be any numbers, and the loss has a "
+        "softmax inside.",
         look="the last line of `forward`, or the last layer in `__init__`",
     )
     wrong_if(

@@ -73,7 +73,7 @@ def watched(answer: Callable, images: Tensor, labels: Tensor, unseen: Tensor, se
 
     def see(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        steps[id(optimizer)] += 1
+        steps[id(parameters[0])] += 1  # a new optimizer for a second round counts, too
         rates.append(max(float(group["lr"]) for group in optimizer.param_groups))
         with_gradient.append(any(each.grad is not None for each in parameters))
 
@@ -113,7 +113,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     logits = seen["logits"]
     if not isinstance(logits, Tensor) or logits.shape != (1000, 10):
         raise Incorrect("The network should give logits for 1,000 images.", "a tensor of shape (1000, 10)", logits)
-    judge_training(seen, logits, unseen.labels)
+    judge_training(seen, logits.float(), unseen.labels)
 
 
 def judge_training(seen: dict[str, Any], logits: Tensor, classes: Tensor) -> None:
@@ -153,7 +153,7 @@ def judge_training(seen: dict[str, Any], logits: Tensor, classes: Tensor) -> Non
         look="the scheduler counts the calls of its `step()`, and here that is one for each batch",
     )
     wrong_if(
-        not low and torch.allclose(seen["between"], (logits[::2] + logits[1::2]) / 2, atol=1e-3),
+        not low and torch.allclose(seen["between"].float(), (logits[::2] + logits[1::2]) / 2, atol=1e-3),
         "linear",
         "Your network is linear: the logits of the mean of two images are the mean of their logits. In so few "
         "steps, that does as well as a small convolutional network, but it can never do better.",

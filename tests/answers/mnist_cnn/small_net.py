@@ -26,8 +26,10 @@ RIGHT = [
 
 WRONG = {
     "hidden": [mutant(solution, ("self.conv2 =", "self.more = [0]; self.more[0] ="), ("self.conv2(", "self.more[0]("))],
-    "softmax": mutants(solution, LOGITS, "self.last(x).softmax(1)", "self.last(x).log_softmax(1)"),
-    "after_last": mutants(solution, LOGITS, "self.last(x).sigmoid()", "self.last(x).tanh()", "self.last(x).relu()"),
+    "after_last": [
+        *mutants(solution, LOGITS, "self.last(x).softmax(1)", "self.last(x).log_softmax(1)"),
+        *mutants(solution, LOGITS, "self.last(x).sigmoid()", "self.last(x).tanh()", "self.last(x).relu()"),
+    ],
     "random": mutants(solution, LOGITS, "self.last(F.dropout(x, 0.2))", "nn.Linear(784, 10)(x)"),
     "company": mutants(solution, LOGITS, "self.last(x - x.mean(0))", "self.last(x).softmax(0)"),
     "no_convolution": [lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 20), nn.ReLU(), nn.Linear(20, 10))],

@@ -9,11 +9,11 @@ MLP = "nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 
 SCHEDULER = "        scheduler.step()"
 
 RIGHT = [
-    mutant(solution, (NETWORK, MLP), (SCHEDULER, ""), ("lr=0.01", "lr=0.003"), (RETURNED, "return model.eval()")),
+    mutant(solution, (NETWORK, MLP), (RETURNED, "return model.eval()")),
     mutant(
         solution,
-        ("Adam(model.parameters(), lr=0.01)", "SGD(model.parameters(), lr=0.1, momentum=0.9)"),
-        (SCHEDULER, ""),
+        ("Adam(model.parameters(), lr=0.01)", "SGD(model.parameters(), 0.1, 0.9)"),
+        ("0.01, total", "0.1, total"),
     ),
 ]
 
@@ -28,6 +28,7 @@ WRONG = {
     "stopped_early": [
         *mutants(solution, STEP, "break"),
         *mutants(solution, "    return model", "        return model"),
+        lambda batches: nn.Sequential(nn.Flatten(), nn.Linear(784, 10)),
     ],
     "no_gradient": [
         *mutants(solution, STEP, "pass", "optimizer.zero_grad(); optimizer.step()"),
@@ -40,6 +41,5 @@ WRONG = {
         *mutants(solution, "CycleLR(optimizer, 0.01", "CycleLR(optimizer, 1e6", "CycleLR(optimizer, 1e-7"),
         *mutants(solution, "labels)", "labels.roll(1))"),
         lambda batches: [images for images, labels in batches] and torch.zeros(10),
-        lambda batches: nn.Sequential(nn.Flatten(), nn.Linear(784, 10)),
     ],
 }
