@@ -13,7 +13,7 @@ from labcheck.compare import near, same
 from labcheck.exercise import Exercise
 from labcheck.inputs import Inputs
 from labcheck.probes import SLOW_START
-from labcheck.verdict import AnswerRaised, wrong_if
+from labcheck.verdict import wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple]:
@@ -75,17 +75,7 @@ def scaled_steps(answer: Callable, start: list[Tensor], steps: list[tuple], grow
 
 def judge(answer: Any, rng: Inputs) -> None:
     for inputs in draw(rng):
-        try:
-            seen = observe(answer, scaled_steps, *inputs)
-        except AnswerRaised as raised:
-            wrong_if(
-                "NoneType" in str(raised),
-                "no_gradient",
-                "Some parameters never get a gradient: their `.grad` is None, but your function uses it.",
-                look="`if p.grad is not None`",
-            )
-            raise
-        judge_run(seen, scaled_steps(solution, *inputs), *inputs)
+        judge_run(observe(answer, scaled_steps, *inputs), scaled_steps(solution, *inputs), *inputs)
 
 
 def judge_run(seen: list[dict], wanted: list[dict], start: list[Tensor], steps: list, growth_interval: int) -> None:

@@ -58,12 +58,6 @@ def judge(answer: Any, rng: Inputs) -> None:
     seen = observe(answer, watched_run, model, batches, epochs)
     judge_dtypes(seen, torch.float16)
     wrong_if(
-        seen["added"],
-        "old_gradients",
-        "Your gradients add up: each backward pass adds to old ones.",
-        look="`optimizer.zero_grad()` before each backward pass",
-    )
-    wrong_if(
         not seen["trained"].isfinite().all(),
         "nan",
         "The weights are nan: a batch that overflows float16 has infinite gradients, and a step used them.",
@@ -88,6 +82,12 @@ def judge(answer: Any, rng: Inputs) -> None:
     left = (x @ seen["trained"][:-1, None] + seen["trained"][-1] - y).square().mean() / y.var()
     if left < 0.003:
         return
+    wrong_if(
+        seen["added"],
+        "old_gradients",
+        "Your gradients add up: each backward pass adds to old ones.",
+        look="`optimizer.zero_grad()` before each backward pass",
+    )
     wrong_if(
         seen["steps"] and seen["came"] is not None and not seen["came"].any(),
         "zero_gradients",

@@ -115,8 +115,8 @@ def judge_steps(seen: list[dict], wanted: list[dict], dtype: torch.dtype, max_no
         "A batch with infinite gradients changes the weights: this step has to be skipped.",
         look="`scaler.step(optimizer)` skips it, unless you hide inf and nan from it; `optimizer.step()` does not",
     )
-    steps, scales = ([[each[name] for each in some] for some in (seen, wanted)] for name in ("steps", "scale"))
-    same(*steps, "The row of how many steps your function takes on each batch")
+    for name, what in (("steps", "The number of steps on each batch"), ("scale", "The scale after each batch")):
+        same([each[name] for each in seen], [one[name] for one in wanted], what)
     for i, (each, one) in enumerate(zip(seen, wanted, strict=True), 1):
         if one["steps"]:
             clip = f"max_norm is {max_norm:.3g}; clip all gradients together, between `unscale_` and `scaler.step`"
@@ -124,7 +124,6 @@ def judge_steps(seen: list[dict], wanted: list[dict], dtype: torch.dtype, max_no
             same(*lengths, f"The length of the gradients that the step on batch {i} uses", rtol=0.02, look=clip)
             what = f"The gradients that the step on batch {i} uses"
             same(each["used"], one["used"], what, rtol=1e-2, atol=0.01 * lengths[1])
-    same(*scales, "The scale after each batch")
     expected = torch.tensor([one["loss"] for one in wanted])
     same(torch.tensor(losses), expected, "The row of losses that you return", rtol=1e-2)
     same(seen[-1]["trained"], wanted[-1]["trained"], "The weights after all steps", rtol=1e-2, atol=2e-3)

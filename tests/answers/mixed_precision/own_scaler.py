@@ -36,7 +36,6 @@ FINITE, DIVIDE = "all(parameter.grad.isfinite().all() for parameter in parameter
 SKIP, STEP = "state.update(scale=scale / 2, good=0)", "    optimizer.step()"
 
 WRONG = {
-    "no_gradient": mutants(solution, " if p.grad is not None", ""),
     "no_step": mutants(solution, STEP, "    pass")
     + mutants(solution, FINITE, "all(p.grad.abs().max() * scale < 65504 for p in parameters)"),
     "still_scaled": mutants(solution, DIVIDE, "pass"),
@@ -50,6 +49,7 @@ WRONG = {
         *mutants(solution, DIVIDE, f"{DIVIDE}; parameter.grad.nan_to_num_(0, 0, 0)"),
     ],
     None: [
+        *mutants(solution, " if p.grad is not None", ""),
         *mutants(solution, "(loss * scale)", "loss"),
         *mutants(solution, "in parameters:", "in optimizer.param_groups[0]['params'][:1]:"),
         *mutants(solution, SKIP, "state.update(good=0)", "state.update(scale=scale / 2)"),
