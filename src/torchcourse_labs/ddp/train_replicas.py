@@ -18,7 +18,7 @@ from labcheck.compare import near, same
 from labcheck.exercise import Exercise
 from labcheck.inputs import Inputs
 from labcheck.probes import network, weights
-from labcheck.verdict import wrong_if
+from labcheck.verdict import Incorrect, wrong_if
 
 
 def solution(model, optimizer, train_set, epochs, batch_size, seed):
@@ -82,7 +82,9 @@ def judge(answer: Any, rng: Inputs) -> None:
     look = "Do all ranks go through equally many batches, and does each do what the others do?"
     seen = ranks.observe(answer, on_rank, *given.values(), look=look)
     for each in seen:
-        same(each["returned"], "a model", "What your function returns", look="`return` the model, on every rank")
+        if each["weights"] is None:
+            look = "`return` the model at the end, on every rank"
+            raise Incorrect("Your function should return the model.", "the model", each["returned"], look)
     judge_weights(seen, given)
     each = -(-n // batch_size)  # steps of an epoch
     wrong_if(

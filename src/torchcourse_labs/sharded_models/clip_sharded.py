@@ -159,7 +159,8 @@ def never_sent(condition: bool) -> None:
     wrong_if(
         condition,
         "never_sent",
-        "There are no gradients to clip: either the ranks never exchanged any, or they were zeroed after that.",
+        "There are no sharded gradients to clip: the ranks never exchanged any, or they were zeroed after that, or you "
+        "took local tensors.",
         look="`set_requires_gradient_sync(True)` before the last piece, and `zero_grad` once, before the first",
     )
 
