@@ -91,10 +91,10 @@ def judge(answer: Any, rng: Inputs) -> None:
         channels = 2 * rng.size(3, 5)  # not 4: two groups of two can be swapped either way
         state = {name: rng.randn(*value.shape) / 2 for name, value in ShuffleNet(channels).state_dict().items()}
         images = rng.randn(rng.size(2, 4), 3, *rng.sizes(2, 5, 9))
-        judge_run(*(observe(each, laid_out, channels, images, state) for each in (answer, solution)))
+        judge_run(*(observe(each, laid_out, channels, images, state) for each in (solution, answer)))
 
 
-def judge_run(seen: dict[str, Any], right: dict[str, Any]) -> None:
+def judge_run(right: dict[str, Any], seen: dict[str, Any]) -> None:
     shapes, wanted = seen["parameters"], right["parameters"]
     both = isinstance(shapes, dict)
     wrong_if(

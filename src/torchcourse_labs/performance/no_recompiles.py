@@ -103,7 +103,7 @@ def outside(graphs: list[torch.fx.GraphModule]) -> str:
 def judge(answer: Any, rng: Inputs) -> None:
     for _ in range(2):
         inputs = draw(rng)
-        seen, right = (observe(each, stepped, *inputs) for each in (answer, solution))
+        right, seen = (observe(each, stepped, *inputs) for each in (solution, answer))
         same(seen["parameters"], right["parameters"], "The list of your parameters' shapes", look="`self.scale` alone")
         same(seen["start"], right["start"], "The scale at the start")
         judge_results(seen, right, inputs[2])

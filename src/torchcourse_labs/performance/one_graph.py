@@ -50,8 +50,9 @@ def with_gradients(function: Callable, batches: list[Tensor], gain: Tensor) -> l
         result, gradients = call(function, x, factor, may_change=True), (None, None)
         if isinstance(result, Tensor) and result.requires_grad:
             weights = torch.linspace(0.5, 2, result.numel()).view(result.shape)
-            gradients = torch.autograd.grad((result * weights).sum(), (x, factor), allow_unused=True)
-            result = result.detach()
+            with torch.enable_grad():  # the answer may have left it off
+                weighted = (result * weights).sum()
+            gradients, result = torch.autograd.grad(weighted, (x, factor), allow_unused=True), result.detach()
         found.append((result, *gradients))
     return found
 
@@ -85,8 +86,9 @@ def captured(answer: Callable, batches: list[Tensor], gain: Tensor) -> dict[str,
 def judge(answer: Any, rng: Inputs) -> None:
     batches, gain = draw(rng)
     inputs = [*batches.values()], gain
-    seen, right = observe(answer, captured, *inputs), with_gradients(solution, *inputs)
+    right = with_gradients(solution, *inputs)
     through_scale = with_gradients(lambda x, gain: solution(x / x.abs().max(), gain), *inputs)
+    seen = observe(answer, captured, *inputs)
     for way, said in ("eager", ""), ("compiled", ", compiled"):
         if way == "eager" or not seen["cut"]:  # code in several graphs has its own sentences
             for what, x, *results in zip(batches, inputs[0], seen[way], right, through_scale, strict=True):

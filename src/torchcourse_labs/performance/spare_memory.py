@@ -64,10 +64,10 @@ def judge(answer: Any, rng: Inputs) -> None:
     for depth in (rng.size(6, 9), rng.size(5, 7)):
         weights = [rng.randn(value.numel()) / 3 for _ in range(depth) for value in Block(8).parameters()]
         inputs = weights, rng.randn(rng.size(200, 300), 8), rng.size(10**6, 10**9)
-        judge_run(*(observe(each, kept, *inputs) for each in (answer, solution)))
+        judge_run(*(observe(each, kept, *inputs) for each in (solution, answer)))
 
 
-def judge_run(seen: dict[str, Any], right: dict[str, Any]) -> None:
+def judge_run(right: dict[str, Any], seen: dict[str, Any]) -> None:
     runs, gradients = seen["runs"], seen["gradients"]
     wrong_if(
         0 in runs,
