@@ -103,8 +103,8 @@ def cores_on_each(options: dict[str, str], nodes: int) -> int:
 
 
 def is_script(text: Any) -> bool:
-    """Tell whether sbatch takes it."""
-    return isinstance(text, str) and text.startswith("#!") and "\r\n" not in text
+    """Tell whether sbatch takes it, and a shell reads it."""
+    return isinstance(text, str) and re.match(r"#! ?/.*sh\b", text) is not None and "\r\n" not in text
 
 
 def run_job(
@@ -151,7 +151,7 @@ def run_job(
         }
         with open(here / "errors", "wb") as errors, open(here / "trace", "wb") as trace:
             script = subprocess.Popen(
-                [bash, "-x", str(here / "job.sh")],
+                [bash, "-x", *re.findall(r"^#!.* (-[eu]+)$", text.partition("\n")[0]), str(here / "job.sh")],
                 env=env | {"BASH_XTRACEFD": str(trace.fileno())},
                 pass_fds=[trace.fileno()],
                 cwd=home,

@@ -76,7 +76,7 @@ def judge(answer: Any, rng: Inputs) -> None:
 
 
 def judge_start(options: dict[str, str], seen: dict[str, dict], program: str, seconds: int, most: int) -> None:
-    form = re.fullmatch(r"(?:B:)?(?:SIG)?(\w+)(?:@(\d+))?", options.get("signal", ""))
+    form = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?(\w+)(?:@(\d+))?", options.get("signal", ""))
     yours = f"{form[1].replace('10', 'USR1')}, {form[2] or 60} seconds before the limit" if form else "none"
     look = "`#SBATCH --signal=USR1@…`; without a signal, Slurm ends the program at its limit without a warning"
     same(yours, f"USR1, {seconds} seconds before the limit", "The signal that the script asks for", look=look)
