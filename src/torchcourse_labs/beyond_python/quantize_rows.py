@@ -83,7 +83,7 @@ def afterward(answer: Any, case: tuple, _: tuple) -> None:
         look="the division",
     )
     same(numbers, expected[0], "With a row of zeros, the tensor of numbers")
-    scales[2] = expected[1][2]
+    scales = torch.where(weight.any(dim=1), scales, expected[1])  # any positive one is right
     same(scales, expected[1], "With a row of zeros, the tensor of scales", atol=1e-8)
 
 
