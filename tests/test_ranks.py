@@ -199,7 +199,7 @@ def test_who_wrote_what(tmp_path):
 
 
 def test_functions_that_exist_in_no_importable_file(tmp_path):
-    """As tests/test_checks.py loads answers: from a path, without an entry in sys.modules."""
+    """As a file of answers that someone hands over: from a path, without an entry in sys.modules."""
     (tmp_path / "answers.py").write_text(
         "import torch.distributed as dist\nFACTOR = 3\n"
         "def helper(x):\n    return x * FACTOR\n"

@@ -11,14 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 import torchcourse
-from labcheck import exercise, judge, reports
+from labcheck import judge, reports
 from tools.course import ROOT
 from torchcourse import place
 from torchcourse.commands import cli
 from torchcourse.commands.doctor.finding import Examination, ask
 from torchcourse.errors import CourseError
 from torchcourse.lectures import compiling
-from torchcourse_labs import native
+from torchcourse_labs.beyond_python import _native as native
+from torchcourse_labs.beyond_python import stable_rows
 
 
 def python(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
@@ -154,7 +155,7 @@ def noexec(monkeypatch):
 def test_on_a_disk_without_programs_nothing_is_compiled_and_no_answer_is_wrong(noexec, monkeypatch):
     monkeypatch.setattr(native, "compiler", lambda: "g++")
     assert "mounted with the option noexec" in compiling.noexec("/scratch/of/someone")
-    result = judge.evaluate("stable_rows", exercise.find("stable_rows").spec.solution)
+    result = judge.evaluate("stable_rows", stable_rows.solution)
     assert result.outcome == "not checked" and "Set TMPDIR" in result.message, result
     if not compiling.missing().startswith("This machine lacks"):
         assert "noexec" in compiling.missing()
