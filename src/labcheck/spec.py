@@ -29,7 +29,7 @@ import torch
 from labcheck.answer import call
 from labcheck.compare import near, same
 from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, Incorrect, not_none
+from labcheck.verdict import UNSAID, AnswerRaised, Incorrect, not_none
 
 TRIES = 100  # draws until each known wrong function differs from the solution
 MARGIN = 3  # tolerances by which it differs, so that rounding cannot turn one into the other
@@ -92,7 +92,9 @@ class Spec:
             else:
                 fits = any(self.agree(yours, results, expected) for results in wrong[sentence.key])
             if fits:
-                details = (problem.expected, problem.yours) if isinstance(problem, Incorrect) else (None, str(problem))
+                details = UNSAID, str(problem)
+                if isinstance(problem, Incorrect):
+                    details = f"{problem.expected}{self.short_inputs(cases[first])}", problem.yours
                 raise Incorrect(sentence.sentence, *details, sentence.look, sentence.key)
         if self.explain and _kind(yours[first]) == _kind(expected[first]):
             self.explain(yours[first], expected[first], *cases[first])

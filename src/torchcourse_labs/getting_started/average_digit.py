@@ -44,7 +44,7 @@ exercise = Exercise(
     title="Stretch: the average digit",
     minutes=5,
     difficulty=3,
-    points=3,
+    points=2,
     takeaway="A comparison selects, `mean(dim=0)` averages over the images: no loop, and the same line works for ten "
     "images and for sixty thousand.",
     hints=(
