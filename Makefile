@@ -21,12 +21,12 @@ export PIP_USER = 0
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build release lab slides slides-pdf hub grade cluster site bench gpu wheelhouse lock doctor lint clean
+.PHONY: help run test build release lab slides slides-pdf hub grade cluster site bench gpu wheelhouse lock doctor size lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
 
-run: $(VENV)/.installed ## execute every lecture and solution, report in build/report.html (CHAPTERS="01 02" for some; OPTIONS="--slurm PROFILE" on a cluster)
+run: $(VENV)/.installed ## execute every lecture and solution, report in build/report.html (CHAPTERS="01 02" for some)
 	@$(BIN)/python -m tools.run --chapters "$(CHAPTERS)" $(OPTIONS)
 
 # Three tests at once on two cores are a machine with much to do. What fails there runs once more, alone: it is red if it
@@ -53,7 +53,7 @@ slides-pdf: $(VENV)/.installed ## each deck as two PDFs, slides and notes (needs
 hub: $(VENV)/.installed ## a JupyterHub for a class on this machine (needs npm; OPTIONS="--port 8000")
 	@$(BIN)/python -m tools.hub $(OPTIONS)
 
-grade: $(VENV)/.installed ## grade a class in a sandbox: SUBMISSIONS=folder, results in build/grades (needs bubblewrap; OPTIONS="--slurm PROFILE" on a cluster)
+grade: $(VENV)/.installed ## grade a class in a sandbox: SUBMISSIONS=folder, results in build/grades (needs bubblewrap)
 	@$(BIN)/python -m tools.grade "$(SUBMISSIONS)" --chapters "$(CHAPTERS)" $(OPTIONS)
 
 cluster: $(VENV)/.installed ## a real Slurm with two nodes on this machine, for practice (needs root and Debian's Slurm)
@@ -76,6 +76,9 @@ lock: ## choose the versions in constraints.txt and requirements.lock (needs uv;
 
 doctor: $(VENV)/.installed ## is this machine ready for the course?
 	@$(BIN)/torchcourse doctor
+
+size: $(VENV)/.installed ## how large each part is, and how large it may be
+	@$(BIN)/python -m tools.size
 
 lint: $(VENV)/.installed ## ruff over package, tools, tests and notebooks
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

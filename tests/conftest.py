@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import gc
 import itertools
 import os
 import random
-import re
 import shutil
 import signal
 import sys
@@ -40,39 +38,20 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--answers",
-        default=None,
-        metavar="FOLDER",
-        help="a folder of truth tables in the form of tests/answers (see tests/test_checks.py)",
-    )
-
-
-# Each test of these files executes a notebook: workers share them out one by one. Any other file stays on one worker,
-# so that what its tests have in common is made once.
-ONE_BY_ONE = ("test_colab.py", "test_labs.py")
-BY_EXERCISE = ("test_specs.py",)  # the rows of one exercise share its cases
-# Minutes each, so they come first; test_specs.py comes in small pieces, which fill the workers at the end.
-LONG = ["arrays", "grade", "labs", "switches", "grade_values", "checks", "cluster_answers", "slides", "colab"]
+# Each test of these files executes a notebook or judges an answer: workers share them out one by one. Any other file
+# stays on one worker, so that what its tests have in common is made once.
+ONE_BY_ONE = ("test_colab.py", "test_labs.py", "test_exercises.py")
+# Minutes each, so they come first; test_exercises.py comes in small pieces, which fill the workers at the end.
+LONG = ["grade", "labs", "switches", "grade_values", "cluster_answers", "slides", "colab"]
 LONG += ["new_chapter", "torchrun", "offline", "job"]
-ORDER = [*(f"test_{name}.py" for name in LONG), "", *BY_EXERCISE]
+ORDER = [*(f"test_{name}.py" for name in LONG), "", "test_exercises.py"]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several workers share the tests, the long files come first: none is left for the end."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: (ORDER.index(item.path.name if item.path.name in ORDER else ""), -_patience(item)))
-
-
-def _patience(item: pytest.Item) -> float:
-    """The time limit of the exercise that a test is about, in seconds: it says how long its rows take, roughly."""
-    from labcheck import exercise as engine
-
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    exercise = engine.EXERCISES.get(parameters.get("name")) if item.path.name in BY_EXERCISE else None
-    return exercise.seconds if exercise else 0.0
+        items.sort(key=lambda item: ORDER.index(item.path.name if item.path.name in ORDER else ""))
 
 
 def pytest_collection_finish() -> None:
@@ -97,8 +76,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
-            if file.endswith(BY_EXERCISE) and (name := re.search(r"\[(\w+)", nodeid)):
-                return f"{file}::{name[1]}"
             return nodeid if file.endswith(ONE_BY_ONE) else file
 
     return Scheduling(config, log)
@@ -134,38 +111,6 @@ def same_random_numbers():
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-
-
-@dataclasses.dataclass
-class Prepared:
-    """The cases of an exercise for one seed, and how many draws they took."""
-
-    cases: tuple
-    draws: int
-    spec: object  # kept, so that its id stays taken
-
-
-@pytest.fixture(scope="module")
-def prepared_once():
-    """In the tests of a file, draw the cases of an exercise once for each seed, and run its wrong solutions once, too,
-    however many answers are judged. Returns what is kept, by (id of the Spec, seed).
-    """
-    from torchcourse_labs._spec import Spec
-
-    kept: dict[tuple[int, int], Prepared] = {}
-    prepare = Spec.prepare
-
-    def prepare_once(spec: Spec, new: object) -> tuple:
-        key = id(spec), new.generator.initial_seed()
-        if key not in kept:
-            draws = []
-            counted = dataclasses.replace(spec, draw=lambda new: draws.append(1) or spec.draw(new))
-            kept[key] = Prepared(prepare(counted, new), len(draws), spec)
-        return kept[key].cases
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Spec, "prepare", prepare_once)
-        yield kept
 
 
 def wait_until(condition: Callable[[], object], what: str = "it", seconds: float = 600) -> None:
@@ -217,8 +162,8 @@ def why_not(part: str) -> str:
     """Why a part of the system that the course can do without is of no use here, in a sentence; empty if it is."""
     from tools import slides_browser
     from tools.grade import sandbox
-    from torchcourse.lectures import compiling
     from torchcourse.cluster import practice
+    from torchcourse.lectures import compiling
 
     if part == "bubblewrap":
         return sandbox.why_not()

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -90,7 +91,7 @@ def pretend_colab(python: Path) -> None:
 
 
 def small_machine(folder: Path) -> list[str]:
-    """The beginning of a command that runs on two cores, with a small /dev/shm, without network and name service.
+    """The beginning of a command that runs on two cores, with a small /dev/shm, without network, name service, Slurm.
 
     Not even the machine's own name leads anywhere: whatever looks it up, as gloo does unless it is told better, fails.
     folder: for a file that the sandbox needs. Where there is no bubblewrap, the list is empty: then the command runs on
@@ -106,4 +107,5 @@ def small_machine(folder: Path) -> list[str]:
     command = ["taskset", "--cpu-list", cores, "bwrap", "--dev-bind", "/", "/", "--die-with-parent"]
     command += ["--size", str(SMALL), "--tmpfs", "/dev/shm"]
     command += ["--unshare-net", "--unshare-uts", "--hostname", "colab", "--ro-bind", str(hosts), "/etc/hosts"]
-    return command
+    slurm = shutil.which("slurmctld", path="/usr/sbin:/usr/bin")
+    return [*command, "--ro-bind", "/dev/null", slurm] if slurm else command

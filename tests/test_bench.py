@@ -8,13 +8,13 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from tools.bench import airbench, environment, libraries, peak, save, table, throughput
+from tools.bench import environment, libraries, peak, save, table, throughput
 from tools.bench.__main__ import main
 from tools.bench.contestants import Task
 from tools.bench.rows import OutOfTime, Rows, commit, last_words
 from tools.bench.speed import per_second, spread
 from tools.course import ROOT
-from torchcourse import CourseError, measurements
+from torchcourse import measurements
 from torchcourse.recipes import mnist
 
 KEY = {"commit": "abc", "device": "A", "torch": "2"}
@@ -343,67 +343,3 @@ def test_rows_of_an_earlier_recipe_are_told_apart():
 def test_the_page_shows_the_recorded_numbers():
     """docs/bench.md is written by `make bench`."""
     assert table.PICTURE.with_suffix(".md").read_text() == table.page(measurements.load("bench"))
-
-
-AIRBENCH = """
-import sys
-with open(sys.argv[0]) as f:  # as the real one does
-    code = f.read()
-import torch
-from torch import nn
-
-class CifarNet(nn.Linear):
-    def __init__(self):
-        super().__init__(1, 1)
-        self.mode = None
-    def cuda(self):
-        return self
-    def compile(self, mode):
-        self.mode = mode
-
-def main(run, model):
-    for split in ("train", "test"):
-        data = torch.load(f"cifar10/{split}.pt")
-        assert data["images"].dtype == torch.uint8 and data["images"].shape[1:] == (32, 32, 3)
-        assert len(data["labels"]) == len(data["images"]) and len(data["classes"]) == 10
-    assert model.mode == "max-autotune" and "def main" in code
-    if run == 3:
-        raise ValueError("a run went wrong")
-    for epoch in range(2):
-        print(f"|  {epoch}  |  0.2  |  {epoch + 1}.5  |")
-    print("-----")
-    print("|  eval  |  0.2  |  3.25  |")
-    return 0.95
-
-if __name__ == "__main__":
-    raise SystemExit("not this part")
-"""
-
-
-def test_airbench_and_the_recipe_take_turns_in_processes_of_their_own(tmp_path):
-    with pytest.raises(CourseError, match="git clone"):
-        airbench.measure(Rows(), quick=True, folder=tmp_path)
-    (tmp_path / airbench.SCRIPT).write_text(AIRBENCH)
-    lines = []
-    found = airbench.measure(Rows(), quick=True, say=lines.append, folder=tmp_path)
-    assert [line.split(":")[1].split(",")[0].strip() for line in lines] == ["ours", "airbench"] * 2
-    assert found["airbench"]["seconds"]["median"] == 3.25 and found["airbench"]["epochs"] == 2
-    assert found["airbench"]["accuracy"]["mean"] == 0.95 and found["airbench"]["reached"] == 1
-    assert found["airbench"]["commit"] == "unknown" and found["airbench"]["cold"] > 0
-    assert found["ours"]["dtype"] in ("float32", "bfloat16") and found["ours"]["seconds"]["median"] > 0
-    assert 0 <= found["ours"]["accuracy"]["mean"] <= 1 and found["ours"]["settings"]["epochs"] == 1
-
-
-def test_what_goes_wrong_in_a_contestant_is_said_by_the_parent(tmp_path):
-    (tmp_path / airbench.SCRIPT).write_text(AIRBENCH)
-    place = tmp_path / "place"
-    place.mkdir()
-    with airbench.Contestant(Rows(), airbench.airbench, tmp_path, place, True) as one:
-        with pytest.raises(RuntimeError, match="a run went wrong"):
-            one.train(3)
-        assert one.train(1)["accuracy"] == 0.95  # and it goes on
-
-
-def test_airbench_s_own_clock_is_read_from_its_last_row():
-    table = "---\n|  5  |  0  |  0.1 |  0.52  |\n|    |  1  |  1.04  |\n| eval | 0.94 |  1.2  |\n"
-    assert airbench.told_by(table) == (1.2, 2)

@@ -6,8 +6,9 @@ import shutil
 import nbformat
 import pytest
 
+from labcheck import exercise
+from labcheck.exercise import Exercise
 from tools import build, course
-from torchcourse.checks import engine
 
 HEAD = "---\nkernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
 TOML = """
@@ -60,18 +61,15 @@ from labcheck import check
 check("demo_double", double)
 ```
 '''
-NO_CHECK = SOLUTION.replace('from torchcourse.checks import check\n\ncheck("demo_double", double)', "double(2)")
+NO_CHECK = SOLUTION.replace('from labcheck import check\n\ncheck("demo_double", double)', "double(2)")
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A course of one chapter, its exercise in a registry of its own."""
-    engine.load_chapters()
-    monkeypatch.setattr(engine, "EXERCISES", {})
-    monkeypatch.setattr(engine, "load_chapters", lambda: engine.EXERCISES)
-    declare = engine.chapter("99_demo")
     about = {"title": "Double", "minutes": 3, "difficulty": 2, "points": 4, "takeaway": "Yes.", "hints": ("a", "b")}
-    declare("demo_double", **about)(lambda answer, new: None)
+    double = Exercise(name="demo_double", chapter="99_demo", judge=lambda answer, rng: None, **about)
+    monkeypatch.setattr(exercise, "load_chapters", lambda: {"demo_double": double})
     (tmp_path / "course.toml").write_text(TOML)
     shutil.copytree(course.ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     write(tmp_path, LECTURE, NO_CHECK)
@@ -127,7 +125,7 @@ def test_sections_of_one_name_get_different_ids(root):
 
 
 def test_exercise_gets_nbgrader_metadata_and_line(root):
-    write(root, solution=SOLUTION.replace("from torchcourse.checks import check\n\n", ""))
+    write(root, solution=SOLUTION.replace("from labcheck import check\n\n", ""))
     notebook = build.edition(chapter(root), "solution", root)
     by_id = {cell.id: cell for cell in notebook.cells}
     answer, check = by_id["answer-demo_double"].metadata.nbgrader, by_id["check-demo_double"].metadata.nbgrader
@@ -273,9 +271,9 @@ def test_gate_sees_edits_by_hand(built):
 
 
 def test_checks_do_not_count_for_the_digest(root):
-    code = "from torchcourse import plots\nfrom torchcourse.checks import check"
+    code = "from torchcourse import plots\nfrom labcheck import check"
     used = {path.name for path in build.modules_used(code, root)}
-    assert "plots.py" in used and "engine.py" not in used
+    assert "plots.py" in used and "lab.py" not in used
 
 
 def test_only_python_is_looked_through_for_imports():

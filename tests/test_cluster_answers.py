@@ -10,9 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import is_alive, need, submitted, wait_until
+from support.answers import right
 
-from torchcourse.checks import engine, evaluate, pretend
+from labcheck import evaluate
 from torchcourse.cluster import practice
+from torchcourse_labs.cluster import _pretend_slurm as pretend
 
 LINE = """
 line = f"rank {rank} of {size} local {local} on {os.uname().nodename} threads {threads} {sys.argv[1:]}"
@@ -64,15 +66,10 @@ def home(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def right_answers(exercise: str) -> list:
-    spec = engine.find(exercise).spec
-    return [spec.solution, *spec.also_right]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("i", range(3))
 def test_the_right_job_scripts_start_a_process_for_each_gpu_of_each_node(site, home, i):
-    script = right_answers("job_script")[i]("world.py --lr 0.1", "small", 2, 2, 1, 5)
+    script = right("job_script")[i]("world.py --lr 0.1", "small", 2, 2, 1, 5)
     (home / "world.py").write_text(STARTED if re.search(r"torchrun|torch.distributed.run", script) else MEETS)
     (home / "job.sh").write_text(script)
     done = site.run(submitted("job.sh"), capture_output=True, text=True, timeout=300)
@@ -92,7 +89,7 @@ def test_the_right_job_scripts_start_a_process_for_each_gpu_of_each_node(site, h
 @pytest.mark.parametrize("i", range(3))
 def test_the_right_scripts_come_back_once_and_go_on_with_their_log(site, home, i):
     (home / "stops.py").write_text(STOPS)
-    text = right_answers("requeue")[i]("stops.py 0", 65, 3)
+    text = right("requeue")[i]("stops.py 0", 65, 3)
     lines = text.splitlines()
     lines[1:1] = ["#SBATCH --job-name=night", "#SBATCH --output=night.out"]
     text = re.sub(r"#SBATCH --output=%x-%j.out\n", "", "\n".join(lines) + "\n")
@@ -116,7 +113,7 @@ def test_the_right_scripts_come_back_once_and_go_on_with_their_log(site, home, i
 def test_a_crash_does_not_come_back(site, home, i):
     (home / "saved").touch()  # the program ends at once
     (home / "stops.py").write_text(STOPS)
-    (home / "night.sh").write_text(right_answers("requeue")[i]("stops.py 3", 65, 3))
+    (home / "night.sh").write_text(right("requeue")[i]("stops.py 3", 65, 3))
     done = site.run("sbatch --wait night.sh", capture_output=True, text=True, timeout=300)
     assert done.returncode == 3
     (log,) = home.glob("*.out")

@@ -125,7 +125,8 @@ def test_a_notebook_runs_on_colab(chapter, kind, tmp_path, python):
     source = lecture if kind == "lecture" else with_answers(chapter, tmp_path)
     notebook = on_colab(source, chapter, kind, tmp_path, python)
     assert f"torchcourse {torchcourse.__version__}" in first_words(notebook) and CLICKS in first_words(notebook)
-    assert set(run.outcomes(notebook).values()) <= {"correct"}
+    wrong = {name: outcome for name, outcome in run.outcomes(notebook).items() if outcome != "correct"}
+    assert wrong == ({"to_onnx": "not checked"} if "to_onnx" in wrong else {}), "Colab lacks ONNX alone"
 
 
 WORKERS = """

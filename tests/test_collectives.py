@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from torchcourse.checks import ranks
+from labcheck import ranks
 from labcheck.collectives import Ledger, details, sentence
 
 LEFT = {"what": "left", "number": 3}

@@ -37,7 +37,7 @@ APART = multiprocessing.get_context("fork" if sys.platform == "linux" else "spaw
 def _no_network_no_memory(monkeypatch):
     """Each test starts like a new process on a machine without network."""
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
-    monkeypatch.setattr(data, "_gave_up", None)
+    monkeypatch.setattr(data.sets, "_gave_up", None)
     monkeypatch.setattr(banner, "_shown", set())
     monkeypatch.setenv(banner.TOLD, "")
     for what in catalog.SPECS.values():

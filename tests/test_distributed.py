@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from labcheck import ranks
 from torchcourse import distributed
-from torchcourse.checks import ranks
 from torchcourse.errors import CourseError
 
 TORCHRUN = {

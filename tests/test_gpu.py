@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 
-from tools.bench import bandwidth, ddp, limits, precision, save
+from tools.bench import ddp, precision, save
 from tools.bench.__main__ import main as bench
 from tools.bench.rows import Rows
 from tools.course import Chapter, select
@@ -196,12 +196,8 @@ def test_a_finished_part_is_not_measured_again_until_it_is_named(tmp_path, monke
     monkeypatch.setattr(gpu, "OUT", tmp_path)
     monkeypatch.setattr(gpu, "archive", lambda folder: gpu.ROOT / "build" / "gpu" / "results.tar.gz")
     monkeypatch.setattr(gpu.parts, "perform", perform)
-    monkeypatch.setattr(gpu, "AIRBENCH", tmp_path / "airbench")
     assert gpu.work(gpu.options_of(["--on", "cpu", "--quick"]), {}) == 3
-    assert [*ran, "airbench"] == list(parts.PARTS)
-    (tmp_path / "airbench").mkdir()  # it was brought along
-    assert gpu.options_of(["--on", "cpu", "--quick"]).parts == list(parts.PARTS)
-    (tmp_path / "airbench").rmdir()
+    assert ran == list(parts.PARTS)
     ran.clear()
     gpu.work(gpu.options_of(["--on", "cpu", "--quick"]), {})
     assert ran == ["tests", "run", "ddp"]
@@ -369,33 +365,6 @@ def test_bench_says_that_it_was_cut_off(tmp_path):
 
 
 @pytest.mark.gpu
-def test_bandwidth_has_all_copies_of_the_device():
-    results = bandwidth.measure(Rows(), True, quiet)
-    expected = {"host"}
-    if not results["device"].startswith("cpu"):
-        ways = ("pageable_to_device", "pinned_to_device", "device_to_pageable", "device_to_pinned", "on_device")
-        expected |= set(ways)
-    assert set(results["copies"]) == expected
-    for curve in results["copies"].values():
-        assert len(curve["gb_per_s"]) == len(curve["gb_per_s_range"]) == len(results["mib"])
-    assert results["calls"]["wait_us"]["median"] > 0
-
-
-@pytest.mark.gpu
-def test_limits_measures_each_change_and_says_what_a_processor_lacks():
-    results = limits.measure(Rows(), True, quiet)
-    assert results["compile"]["compiled fp32"]["images_per_s"]["median"] > 0
-    assert results["attention"]["math"]["ms"]["median"] > 0 and results["checkpoint"]["each block"]["images_per_s"]
-    assert [row["workers"] for row in results["loading"]["rows"]] == [0, 1]
-    assert all(0 <= row["waiting"] <= 1 for row in results["loading"]["rows"])
-    if device.best().type == "cpu":
-        assert "error" in results["energy"] and "backward" in results["attention"]["flex"]["error"]
-    else:
-        assert results["checkpoint"]["each block"]["peak_mib"] > 0
-        assert "error" in results["energy"] or 10 < results["energy"]["watts"] < 3000
-
-
-@pytest.mark.gpu
 def test_precision_measures_every_mode_that_is_worth_it(monkeypatch):
     monkeypatch.setattr(precision, "compile_twice", lambda *what: {"error": "not in this test"})
     results = precision.measure(Rows(), True, quiet)
@@ -410,24 +379,6 @@ def test_precision_measures_every_mode_that_is_worth_it(monkeypatch):
     assert all(results["matmul"][mode]["gflops"][0] > 0 for mode in modes)
     assert 0 < results["error"]["fp32"] < 1e-5
     assert results["compile"]["fp32"]["error"]
-
-
-class NVMLError_NotSupported(Exception):
-    """As pynvml has them: of no type that PyTorch knows."""
-
-
-def test_a_problem_of_any_kind_is_a_row():
-    def measure():
-        raise NVMLError_NotSupported("Not Supported")
-
-    assert limits.attempt(measure) == {"error": "NVMLError_NotSupported: Not Supported"}
-
-
-def test_rows_do_not_find_what_others_compiled():
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
-    before = cache_dir()
-    assert len({limits.attempt(cache_dir), limits.attempt(cache_dir), before}) == 3 and cache_dir() == before
 
 
 def ranks():

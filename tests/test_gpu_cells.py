@@ -16,7 +16,6 @@ import torch.nn.functional as F
 
 import torchcourse
 from tools import build, course
-from torchcourse import device, models
 from torchcourse.lectures import floats
 
 
@@ -46,14 +45,6 @@ def test_the_fp8_product_has_the_layout_that_cublas_wants(monkeypatch):
     monkeypatch.setattr(F, "scaled_mm", scaled_mm)
     run_cell("07", "fp8_product", torch=torch, F=F)["fp8_product"](torch.randn(64, 32), torch.randn(32, 16))
     assert strides == [((32, 1), (1, 32))]
-
-
-def test_the_clock_starts_when_the_warm_up_is_over(monkeypatch):
-    events = []
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: events.append("synchronize"))
-    time = SimpleNamespace(perf_counter=lambda: events.append("clock") or 0.0)
-    run_cell("07", "finished", torch=torch, time=time, here=torch.device("meta"))
-    assert events == ["synchronize", "clock", "clock", "synchronize", "clock"]
 
 
 def test_autocast_to_fp8_is_tried_and_not_only_asked(monkeypatch):
@@ -96,16 +87,6 @@ def test_a_script_finds_what_the_notebook_finds(monkeypatch, earlier):
         found.split(os.pathsep)
         == [str(Path(torchcourse.__file__).parents[1]), *(earlier or "").split(os.pathsep)][: 3 if earlier else 1]
     )
-
-
-def test_three_ways_train_the_same_model_three_times(monkeypatch):
-    options = []
-    monkeypatch.setattr(torch, "compile", lambda model, **more: options.append(more) or model)
-    steps = {}
-    names = {"models": models, "torch": torch, "F": F, "device": device, "compare": lambda ways: steps.update(ways)}
-    run_cell("08", "three_ways", **names)["three_ways"](torch.device("cpu"), width=16, size=2)
-    assert list(steps) == ["eager", "compiled", "CUDA graphs"] and options == [{}, {"mode": "reduce-overhead"}]
-    steps["eager"]()
 
 
 def test_a_gpu_that_reports_its_power_is_measured_in_watts(monkeypatch):

@@ -21,19 +21,20 @@ import psutil
 import pytest
 from conftest import copy_of_course, need
 
+from labcheck import evaluate, exercise
+from labcheck.show import Result
 from tools import course
 from tools.grade import __main__ as command
 from tools.grade import judge, sandbox
 from tools.grade.collect import survey
 from tools.grade.inside import plain
 from tools.grade.restore import Cell, restore
-from torchcourse.checks import engine, evaluate
-from labcheck.show import Result
+from torchcourse.place import LABS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own use of its database
 
 LAB = "00_getting_started"
-NAMES = ("first_tensor", "slope", "average_digit")
+NAMES = ("filled_like", "slope", "average_digit")
 # The clock may run far ahead of the processor time: other tests take the processor, too.
 SMALL = {"seconds": 60, "cell_seconds": 10, "mib": 1600, "processes": 96, "disk_mib": 64, "clock": 10}
 
@@ -78,7 +79,7 @@ def ordinary():
             cell.source = (
                 f"%matplotlib inline\n%autosave 60\n{cell.source}\nimport matplotlib.pyplot as plt\nplt.plot([1])"
             )
-    for name, source in (("first_tensor", "# notes"), ("slope", 'check("slope", slope)'), ("slope", "print(slope)")):
+    for name, source in (("filled_like", "# notes"), ("slope", 'check("slope", slope)'), ("slope", "print(slope)")):
         place = [cell.id for cell in book.cells].index(f"check-{name}")
         book.cells.insert(place + 1, nbformat.v4.new_code_cell(source))
     book = json.loads(nbformat.writes(book))
@@ -189,11 +190,12 @@ print("much " * 3_000_000)
 """
 
 CHEAT = """
-import torchcourse.checks, torchcourse.checks.engine as engine
+import labcheck
+from labcheck import compare, judge, verdict
 from labcheck.show import Result
-engine.evaluate = lambda name, answer, seed=None: Result(name, "correct", "Well done.")
-engine.same = engine.mistake = lambda *a, **k: None
-torchcourse.checks.check = lambda *a: print("correct")
+judge.evaluate = labcheck.evaluate = lambda name, answer, seed=None: Result(name, "correct", "Well done.")
+compare.same = verdict.wrong_if = lambda *a, **k: None
+labcheck.check = lambda *a: print("correct")
 def check(name, answer):
     print("correct")
 get_ipython().showtraceback = lambda *a, **k: None
@@ -206,7 +208,7 @@ HTML = '<script>document.title = "taken"</script><img src="http://127.0.0.1:9/x"
 def cheat():
     """Wrong answers, edited checks, replaced functions, outputs that say "correct"; HTML wherever text can be."""
     wrong = {name: f"def {name}(*anything):\n    return 1" for name in NAMES}
-    wrong["first_tensor"] = f"def first_tensor(shape, value):\n    raise ValueError({HTML!r})"
+    wrong["filled_like"] = f"def filled_like(tensor, value):\n    raise ValueError({HTML!r})"
     display = f"from IPython.display import HTML, display\ndisplay(HTML({HTML!r}))\nprint({HTML!r})\n"
     book = lab(display + CHEAT, **wrong)
     for cell in book.cells:
@@ -218,11 +220,11 @@ def cheat():
 
 
 LIAR = {
-    "first_tensor": "class Yes:\n    __eq__ = lambda *a: True\ndef first_tensor(shape, value):\n    return Yes()",
+    "filled_like": "class Yes:\n    __eq__ = lambda *a: True\ndef filled_like(tensor, value):\n    return Yes()",
     "slope": """
 def slope(f, x):
-    import torchcourse.checks.getting_started as inside
-    inside.same = inside.mistake = lambda *a, **k: None
+    import labcheck.spec as inside
+    inside.same = inside.near = lambda *a, **k: None
     return 1.0
 """,
     "average_digit": "import os\ndef average_digit(images, labels, digit):\n    os._exit(0)",
@@ -231,23 +233,23 @@ def slope(f, x):
 
 COMPILES = """
 import functools
-right = first_tensor
+right = filled_like
 def refuse(graph, inputs):
     raise RuntimeError("An answer is compiled, which takes minutes.")
 @functools.lru_cache(maxsize=None)
-def first_tensor(shape, value):
-    return torch.compile(right, backend=refuse)(shape, value)
+def filled_like(tensor, value):
+    return torch.compile(right, backend=refuse)(tensor, value)
 """
 
 
 def stylish():
     """All right, in ways that are not easy to take out of a notebook; and text that no file can hold."""
-    cached = RIGHT["first_tensor"] + COMPILES  # the first one in its process that asks for the compiler
+    cached = RIGHT["filled_like"] + COMPILES  # the first one in its process that asks for the compiler
     module = "%%writefile my_module.py\nimport torch\n" + RIGHT["slope"]
     imported = "import threading\nlock, log = threading.Lock(), open('my_module.py')\nimport my_module\n"
     imported += "def slope(f, x):\n    with lock:\n        log.tell()\n        return my_module.slope(f, x)"
     compiled = "import torch\nprint('half a pair: \\ud800')\n@torch.compile(backend='eager')\n" + RIGHT["average_digit"]
-    return lab(module, first_tensor=cached, slope=imported, average_digit=compiled)
+    return lab(module, filled_like=cached, slope=imported, average_digit=compiled)
 
 
 def write(path: Path, book) -> Path:
@@ -282,7 +284,7 @@ def graded(tmp_path_factory):
         "ada": ada(),
         "half": half(),
         "switches": lab(SWITCHES, **RIGHT),
-        "again": lab(first_tensor=RIGHT["first_tensor"], slope=LOOP, average_digit=RIGHT["average_digit"]),
+        "again": lab(filled_like=RIGHT["filled_like"], slope=LOOP, average_digit=RIGHT["average_digit"]),
         "bomb": lab(BOMB, **RIGHT),
         "hog": lab(HOG, **RIGHT),
         "vandal": lab(vandal, **RIGHT),
@@ -379,7 +381,7 @@ def test_forged_checks_and_replaced_functions_give_nothing(graded):
 def test_answers_that_work_on_their_judge_give_nothing(graded):
     assert points(graded, "liar") == 0
     said = rows(graded, "exercises")
-    assert "says itself what it equals" in said["liar", "first_tensor"]["message"]
+    assert "says itself what it equals" in said["liar", "filled_like"]["message"]
     assert said["liar", "slope"]["outcome"] == "incorrect"  # what it replaced was in its own process
     assert "did not end" in said["liar", "average_digit"]["message"]
     assert "imports the inside of the checks" in rows(graded)["liar"]["review"]
@@ -411,7 +413,7 @@ def test_page_says_what_was_wrong(graded):
     text = page(graded, "half")
     assert "2 of 5 points" in text and "A slope by autograd" in text and "The slope of a function" in text
     assert "not attempted" in text
-    assert rows(graded, "exercises")["half", "first_tensor"]["outcome"] == "not attempted"
+    assert rows(graded, "exercises")["half", "filled_like"]["outcome"] == "not attempted"
     assert points(graded, "typo") == 3
     assert "SyntaxError" in page(graded, "typo") and "retrun" in page(graded, "typo")
 
@@ -584,18 +586,18 @@ def test_an_endless_cell_costs_only_itself(graded, source):
 
 def test_an_answer_that_sleeps_costs_its_exercise(graded, monkeypatch):
     """It waits without using a processor. What comes after it is still judged."""
-    short = dataclasses.replace(engine.EXERCISES["first_tensor"], seconds=1.0)
-    monkeypatch.setitem(engine.EXERCISES, "first_tensor", short)
-    sleeps = "import time\ndef first_tensor(shape, value):\n    time.sleep(1000)"
+    short = dataclasses.replace(exercise.EXERCISES["filled_like"], seconds=1.0)
+    monkeypatch.setitem(exercise.EXERCISES, "filled_like", short)
+    sleeps = "import time\ndef filled_like(tensor, value):\n    time.sleep(1000)"
     cells = [
         {"id": "first", "source": sleeps},
-        {"id": "check-first_tensor", "name": "first_tensor", "asks": "first_tensor"},
+        {"id": "check-filled_like", "name": "filled_like", "asks": "filled_like"},
         {"id": "second", "source": "import torch\n" + RIGHT["slope"]},
         {"id": "check-slope", "name": "slope", "asks": "slope"},
     ]
-    report = judge.run(cells, LAB, {"first_tensor": [1, 2], "slope": [3]}, sandbox.Limits(**SMALL), None)
+    report = judge.run(cells, LAB, {"filled_like": [1, 2], "slope": [3]}, sandbox.Limits(**SMALL), None)
     assert report.ended == "whole"
-    assert "still running" in report.verdicts["first_tensor"]["message"]
+    assert "still running" in report.verdicts["filled_like"]["message"]
     assert report.verdicts["slope"]["outcome"] == "correct"
 
 
@@ -615,14 +617,15 @@ def test_the_sandbox_knows_no_variable_and_no_file_of_the_grader(graded, monkeyp
                     assert target.startswith(("/dev/null", "socket:", "pipe:", "anon_inode:")), target
 
 
-def test_no_chapters_checks_are_in_the_sandbox_of_a_notebook(graded):
-    look = "import pathlib, torchcourse.checks as checks\nfolder = pathlib.Path(checks.__file__).parent\n"
-    look += "print(sorted(str(p.relative_to(folder)) for p in folder.rglob('*')))\n"
-    look += "from torchcourse.checks import tensors\nprint(len(checks.engine.load_chapters()), type(tensors.anything))"
-    text = executed(look).cells["cell"]["text"]
-    assert (
-        "tensors.py" in text and "__pycache__" not in text and "0 <class 'torchcourse.checks.tensors.Hidden'>" in text
-    )
+def test_no_exercise_is_in_the_sandbox_of_a_notebook(graded):
+    """Of the three packages, one holds reference solutions: none of its files can be seen, wherever it is installed."""
+    files = [*(course.ROOT / "src" / LABS).glob("*/[a-z]*.py")]
+    names, chapters = {path.name for path in files}, {path.parent.name for path in files}
+    look = f"import os\nfrom labcheck import exercise\nnames, chapters = {names}, {chapters}\n"
+    look += "seen = [at for at, _, files in os.walk('/') if names & {*files} and os.path.basename(at) in chapters]\n"
+    look += "print(exercise.load_chapters(), seen)"
+    assert "slope.py" in names and "getting_started" in chapters
+    assert executed(look).cells["cell"]["text"] == "{} []\n"
 
 
 def test_nothing_is_graded_where_the_solution_gets_no_points(graded, tmp_path):
@@ -655,10 +658,10 @@ look = '''
 from pathlib import Path
 import torchcourse
 files = [path for path in Path("/usr/src").rglob("*") if path.is_file()]
-packages = {path.parents[1] for path in files if path.match("torchcourse/checks/engine.py")}
+packages = {path.parent for path in files if path.match("torchcourse/training.py") or path.match("labcheck/lab.py")}
 print(sorted(map(str, packages)))
 print([str(path) for path in files if not any(path.is_relative_to(each) for each in packages)])
-print([str(path) for path in files if path.name in ("tensors.py", "ddp.py") and "class Hidden" not in path.read_text()])
+print([str(path) for path in files if path.name in ("slope.py", "shard_indices.py")])
 print(torchcourse.__file__)
 '''
 report = judge.run([{"id": "cell", "source": look}], "00_getting_started", {}, sandbox.Limits(60, 60, 1600), None)
@@ -671,8 +674,8 @@ def test_a_course_among_programs_is_hidden(graded, tmp_path, place):
     """Wherever it lies, below /usr or in the environment: there is the package, and no copy of it with solutions."""
     copy_of_course(tmp_path / place)
     write(tmp_path / place / "build" / "grades" / "results" / "ada.json", {})
-    installed = tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "torchcourse"
-    shutil.copytree(tmp_path / place / "src" / "torchcourse", installed)
+    installed = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
+    shutil.copytree(tmp_path / place / "src", installed, dirs_exist_ok=True)
     # On the machine itself nothing is changed: only what this test starts sees the folder in /usr/src.
     words = ["bwrap", "--dev-bind", "/", "/", "--bind", str(tmp_path), "/usr/src", "--chdir", f"/usr/src/{place}"]
     words += ["--cap-add", "ALL"] if os.getuid() == 0 else []
@@ -704,7 +707,7 @@ def test_folder_that_is_not_there(tmp_path):
 def test_secret_is_drawn_once(tmp_path):
     first = command.secret_of(tmp_path)
     assert command.secret_of(tmp_path) == first and len(first) >= 32
-    assert command.seeds(first, "slope") == command.seeds(first, "slope") != command.seeds(first, "first_tensor")
+    assert command.seeds(first, "slope") == command.seeds(first, "slope") != command.seeds(first, "filled_like")
     mine, changed = ([Cell("answer-slope", source, True)] for source in ("a = 1", "a = 2"))
     assert command.seeds(first, "slope", mine) == command.seeds(first, "slope", mine)
     assert not set(command.seeds(first, "slope", mine)) & set(command.seeds(first, "slope", changed))

@@ -12,14 +12,14 @@ import textwrap
 
 import pytest
 
+from labcheck import exercise
 from tools import course
 from tools.grade import judge
 from tools.grade.inside import plain
 from tools.grade.review import signs
-from torchcourse.checks import engine
 
 INSIDE = course.ROOT / "tools" / "grade" / "inside"
-engine.load_chapters()
+exercise.load_chapters()
 
 # Forged is what the probe sees, or what it says.
 NO_POINTS = {
@@ -49,9 +49,9 @@ NO_POINTS = {
         "evaluate_model",
         """
         import torch
-        from torchcourse.checks import engine, probes
+        from labcheck import probes
         probes.changes = lambda *a: []
-        engine.same = engine._equal = lambda *a, **k: True
+        compare.same = compare.equal = lambda *a, **k: True
         torch.equal = torch.allclose = lambda *a, **k: True
         def evaluate_model(model, batches):
             return 0.5, 0.5
@@ -70,7 +70,7 @@ NO_POINTS = {
         "quiet_evaluation",
         """
         import torch
-        from torchcourse.checks import probes
+        from labcheck import probes
         probes.as_numbers = lambda values: torch.zeros(3, dtype=torch.float64)
         def quiet_evaluation(model, batches):
             return 0.0, 0.0, 0.0
@@ -87,7 +87,7 @@ NO_POINTS = {
     "what the ranks return": (
         "exact_score",
         """
-        from torchcourse.checks import ranks
+        from labcheck import ranks
         def exact_score(*args):
             return 1.0
         """,
@@ -129,7 +129,7 @@ NOTED = {
         "pairwise_distances",
         """
         import math, torch
-        from torchcourse.checks import probes
+        from labcheck import probes
         probes.steps = lambda answer, *inputs: 1
         def pairwise_distances(a, b):
             return torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])

@@ -15,11 +15,11 @@ import jupytext
 import nbformat
 import pytest
 
+from labcheck import judge, lab, show
 from tools import course
 from tools.grade.collect import Unreadable, read, survey
 from tools.grade.restore import exercise, known, restore
 from tools.grade.review import signs, solution
-from torchcourse.checks import engine
 
 LAB = "00_getting_started"
 HANDED_OUT = json.loads((course.ROOT / "labs" / f"{LAB}.ipynb").read_text())
@@ -222,8 +222,8 @@ WAYS: dict[str, Callable] = {
         writes("check-slope", f'{RIGHT["slope"]}\n\ncheck("slope", slope)'), deletes("answer-slope")
     ),
     "answer in the cell of the hint": merges("1-a-first-tensor-5", "answer-slope"),
-    "two answers in one cell": merges("answer-first_tensor", "answer-slope"),
-    "two answers in one cell, without ids": together(merges("answer-first_tensor", "answer-slope"), stripped),
+    "two answers in one cell": merges("answer-filled_like", "answer-slope"),
+    "two answers in one cell, without ids": together(merges("answer-filled_like", "answer-slope"), stripped),
     "answer in a cell of text": together(
         turns("2-a-slope-by-autograd-1", "code"), writes("2-a-slope-by-autograd-1", RIGHT["slope"]), deletes("answer-s")
     ),
@@ -281,7 +281,7 @@ def handed_in(folder: Path, book: dict) -> Path:
     return path
 
 
-def graded(folder: Path) -> tuple[dict[str, engine.Result], list[str], list[str]]:
+def graded(folder: Path) -> tuple[dict[str, show.Result], list[str], list[str]]:
     """The results of the only submission in a folder, the errors of its cells, and the notes about it."""
     (submission,) = survey(folder, {LAB}, {}).submissions
     notebook, theirs, notes = restore(LAB, submission.cells)
@@ -289,11 +289,11 @@ def graded(folder: Path) -> tuple[dict[str, engine.Result], list[str], list[str]
     unchanged = {cell["id"]: "".join(cell["source"]) for cell in HANDED_OUT["cells"] if cell["id"].startswith(OURS)}
     assert {cell.id: cell.source for cell in notebook.cells if cell.id.startswith(OURS)} == unchanged
     space, results, errors = {"__name__": "__main__"}, {}, []
-    exec("import torch\nfrom torchcourse.checks import check, evaluate, hint, progress", space)
+    exec("import torch\nfrom labcheck import check, evaluate, hint, lend, progress", space)
     for cell in notebook.cells:
         if name := exercise(cell):
             answer = re.search(r", (\w+)\)$", cell.source)[1]
-            results[name] = engine.evaluate(name, space.get(answer, f"{answer} is not defined"), 0)
+            results[name] = judge.evaluate(name, space.get(answer, f"{answer} is not defined"), 0)
         elif cell.cell_type == "code" and not cell.id.startswith(("setup", "what-", "3-")):  # these take their time
             try:
                 exec(cell.source, space)
@@ -304,7 +304,7 @@ def graded(folder: Path) -> tuple[dict[str, engine.Result], list[str], list[str]
 
 @pytest.mark.parametrize("way", WAYS)
 def test_whatever_happens_to_a_notebook_right_answers_count(way, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "show_result", lambda result: None)
+    monkeypatch.setattr(lab, "show_result", lambda result: None)
     book = copy.deepcopy(SOLVED)
     WAYS[way](book)
     handed_in(tmp_path / "ada", book)

@@ -5,17 +5,14 @@ a thread or a process.
 """
 
 import contextlib
-import dataclasses
 import functools
-import inspect
 import json
 import os
-import pickle
 import re
 import socket
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +22,19 @@ import numpy as np
 import pytest
 import torch
 from conftest import made_here, skip_or_fail
-from test_checks import EXERCISES, OWN, right_and_wrong, tables
-from test_switches import takes_long
+from support.answers import EXERCISES, module, right, wrong
+from test_switches import QUICK, takes_long
 
-from tools import course
-from tools.grade import judge, sandbox
-from tools.grade.inside import plain
-from torchcourse.checks import engine, evaluate
+from labcheck import evaluate, verdict
+from labcheck.answer import RemoteAnswer, call
+from labcheck.inputs import Inputs
 from labcheck.show import Foreign
-from torchcourse_labs._spec import Spec, key
+from tools import course
+from tools.grade import judge
+from tools.grade.inside import plain
 
 sys.path.insert(0, str(course.ROOT / "tools" / "grade" / "inside"))
 import play
-
-pytestmark = pytest.mark.usefixtures("prepared_once")
 
 
 @contextlib.contextmanager
@@ -76,81 +72,23 @@ def askable(answers: list[Any], most: int) -> list[Any]:
     return asked[:: max(1, -(-len(asked) // most))]
 
 
-def name_of(thing: Any) -> str:
-    """Of a function or class, or of the one that it is in."""
-    return f"{thing.__module__}.{thing.__qualname__.partition('.')[0]}".removeprefix("torchcourse.checks.")
+# One exercise of each kind on every run; all of them weekly.
+DAILY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.weekly) for name in EXERCISES]
 
 
-def ours(things: Any, but: Collection[str] = ()) -> set[str]:
-    """The functions and classes of the chapters' checks that these things lead to, but not by way of `but`."""
-    found, seen, todo = set(), {}, [things]
-    while todo:
-        thing = todo.pop()
-        thing = getattr(thing, "__func__", thing)  # of a method
-        if id(thing) in seen:
-            continue
-        seen[id(thing)] = thing  # kept, so that no other one gets its id
-        if isinstance(thing, (list, tuple, set)):
-            todo += thing
-        elif isinstance(thing, dict):
-            todo += thing.values()
-        elif isinstance(thing, functools.partial):
-            todo += [thing.func, thing.args, thing.keywords]
-        elif isinstance(thing, type) or inspect.isfunction(thing):
-            name = name_of(thing)
-            if thing.__module__ not in sandbox.CHAPTERS or name in but:
-                continue
-            found.add(name)
-            todo += [dict(vars(thing))]
-            if not isinstance(thing, type):
-                codes, names = [thing.__code__], set()
-                while codes:
-                    names |= {*codes[-1].co_names}
-                    codes += [each for each in codes.pop().co_consts if inspect.iscode(each)]
-                todo += [thing.__globals__.get(name) for name in names]
-                todo += [thing.__defaults__, thing.__kwdefaults__, inspect.getclosurevars(thing).nonlocals]
-    return found
-
-
-# On both sides: the class of a model that goes in, a word, and lines that any answer could write.
-SHARED = {"capstone._Exported", "capstone._word", "checkpointing._sum", "checkpointing._train", "performance._Block"}
-
-
-def assert_no_reference(name: str, sent: list[list[bytes]]) -> None:
-    """With a probe travels all that it uses. None of it is a part of a right answer, or of what makes a verdict."""
-    spec, questions = EXERCISES[name].spec, [pickle.loads(each) for (each,) in sent]
-    traveled = ours(questions)
-    # What judges knows the names of what it sends; functions that `ranks.measure` sends are arguments of its own.
-    sends = {name_of(each) for probe, args, _ in questions for each in (probe, *args) if inspect.isfunction(each)}
-    if spec:
-        assert not traveled & ours([spec.solution, spec.also_right])
-    whens = [each.when for each in (*spec.mistakes, *spec.habits)] if spec else []
-    judging = ours([spec.draw, spec.measure, whens] if spec else EXERCISES[name].judge, but=sends)
-    assert not traveled & judging - SHARED
-
-
-@pytest.mark.parametrize("name", list(EXERCISES))
-def test_the_verdict_is_the_same_from_outside(name, monkeypatch):
-    judge.send_checks_by_value()
-    sent, send = [], plain.send
-    monkeypatch.setattr(plain, "send", lambda to, *what: (sent.append(what), send(to, *what)))
-    right, wrong = right_and_wrong(name, tables(OWN))
-    for answer in askable(right, 1):  # other tests show that it is correct here
+@pytest.mark.parametrize("name", DAILY)
+def test_the_verdict_is_the_same_from_outside(name):
+    judge.send_probes_by_value()
+    for answer in askable(right(name), 1):  # other tests show that it is correct here
         with elsewhere(answer) as remote:
             there = made_here(evaluate(name, remote, 0))
         assert there.correct, there.text
-    few, spec = takes_long(name), EXERCISES[name].spec
-    told = {id(mistake.wrong[0]): key(mistake.problem) for mistake in spec.mistakes} if few and spec else {}
-    for answer in askable(wrong, 1 if few else 3):
+    for answer in askable([group[0] for group in wrong(name).values()], 1 if takes_long(name) else 3):
         with elsewhere(answer) as remote:
             there = evaluate(name, remote, 0)
-        if id(answer) in told:  # tests/test_specs.py judges it here
-            assert there.misconception == told[id(answer)], there.text
-            continue
         here = evaluate(name, answer, 0)
         assert (there.outcome, there.message) == (here.outcome, here.message), answer
         assert (there.expected, there.yours, there.look) == (here.expected, here.yours, here.look), answer
-    assert_no_reference(name, [question for document, *question in sent if document is None])
 
 
 def test_an_answer_is_at_work_during_a_question_only():
@@ -159,12 +97,12 @@ def test_an_answer_is_at_work_during_a_question_only():
     serve = functools.partial(play.answer_questions, at_work=at_work)
     with elsewhere(lambda: seen.append(at_work.is_set()) or 1.0, serve) as remote:
         for _ in range(3):
-            assert remote.observe(engine.call) is not None
+            assert remote.observe(call) is not None
             assert not at_work.is_set()
     assert seen == [True] * 3
 
 
-class Tape(engine.Elsewhere):
+class Tape(RemoteAnswer):
     """An answer elsewhere: writes down what goes in and what comes out, or plays what came out for other inputs."""
 
     def __init__(self, answer: Any, replies: dict[str, list] | None = None) -> None:
@@ -184,33 +122,27 @@ class Tape(engine.Elsewhere):
         return judge.Remote.understood(*reply)
 
 
-def without_wrong_solutions(name: str) -> Spec:
-    """The specification, quicker to prepare."""
-    spec = EXERCISES[name].spec
-    return dataclasses.replace(spec, mistakes=[mistake for mistake in spec.mistakes if mistake.when])
-
-
-def code_of(answer: Any) -> bytes:
-    """What a pickle of this answer contains, if it is a function of some length."""
-    code = getattr(answer, "__code__", None)
+def code_of(function: Any) -> bytes:
+    """What a pickle of this function contains, if it is of some length."""
+    code = getattr(function, "__code__", None)
     return code.co_code if code and len(code.co_code) > 40 else b"no code"
 
 
-@pytest.mark.parametrize("name", [name for name, each in EXERCISES.items() if each.spec and not each.spec.takes_value])
+@pytest.mark.parametrize("name", DAILY)
 def test_what_goes_in_tells_no_result_and_what_came_out_is_worth_nothing(name):
     """Neither inputs nor probes hold a solution; replies to other inputs are refused, all of them, probes' included."""
-    judge.send_checks_by_value()
-    spec = without_wrong_solutions(name)
-    right = Tape(spec.solution)
-    try:
-        spec(right, engine.Inputs(1))
-    except engine.NotHere as lacks:
-        skip_or_fail(str(lacks))
-    assert code_of(spec.solution) in cloudpickle.dumps(spec.solution) + b"no code"  # it would be seen
-    for answer in (spec.solution, *spec.also_right):
-        assert not any(code_of(answer) in block for block in right.sent)
-    with pytest.raises((Exception, judge.Lost)):
-        spec(Tape(None, right.heard), engine.Inputs(2))
+    judge.send_probes_by_value()
+    for answer in askable(right(name), 1):
+        tape = Tape(answer)
+        try:
+            EXERCISES[name].judge(tape, Inputs(1))
+        except verdict.NotHere as lacks:
+            skip_or_fail(str(lacks))
+        secret = [getattr(module(name), each, None) for each in ("solution", "judge", "explain", "afterward")]
+        for function in (*secret, *right(name)):
+            assert not any(code_of(function) in block for block in tape.sent)
+        with pytest.raises((Exception, judge.Lost)):
+            EXERCISES[name].judge(Tape(None, tape.heard), Inputs(2))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -414,12 +346,14 @@ def test_an_answer_that_patches_its_process_patches_only_that(tmp_path):
     def accuracy(logits, labels):
         import json as text
 
-        engine.same = engine.mistake = engine.call = engine._equal = lambda *a, **k: None
+        from labcheck import answer, compare, exercise
+
+        compare.same = answer.call = compare.near = lambda *a, **k: None
         torch.Tensor.all = torch.Tensor.any = lambda *a, **k: True
         torch.allclose = torch.isclose = torch.equal = lambda *a, **k: True
         text.dumps = lambda *a, **k: '{"value": 1.0}'
-        for exercise in engine.EXERCISES.values():
-            object.__setattr__(exercise, "judge", lambda *a: None)
+        for each in exercise.EXERCISES.values():
+            object.__setattr__(each, "judge", lambda *a: None)
         return 0.123
 
     with in_a_process(accuracy) as remote:

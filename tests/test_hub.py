@@ -755,7 +755,7 @@ def test_what_a_sandbox_shows(tmp_path: Path, user: int | None):
     home, own = tmp_path / "home" / "alice", tmp_path / "run" / "alice"
     sandbox.furnish(own, user, [])
     memory = sandbox.Memory.of(3, counted=False)
-    words = sandbox.arguments(home, [sandbox.package("torchcourse")], tmp_path, own, user, memory, 9)
+    words = sandbox.arguments(home, sandbox.packages(), tmp_path, own, user, memory, 9)
     assert [words[i + 1] for i, word in enumerate(words) if word == "--bind"] == [str(home)]
     shown = [Path(words[i + 1]) for i, word in enumerate(words) if word.startswith("--ro-bind")]
     hidden = [ROOT / "solutions", ROOT / "tests" / "answers", tmp_path / "jupyterhub.sqlite", Path("/etc/shadow")]

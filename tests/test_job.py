@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import need, submitted
 
-from torchcourse.commands import cli
 from torchcourse.cluster import job, practice
+from torchcourse.commands import cli
 from torchcourse.errors import CourseError
 
 ANYWHERE = ["train.py", "--epochs", "2"]

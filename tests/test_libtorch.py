@@ -14,10 +14,11 @@ import jupytext
 import pytest
 import torch
 from conftest import need
+from support.answers import right
 from torch import nn
 
+from labcheck import evaluate
 from tools.course import ROOT
-from torchcourse.checks import engine, evaluate
 
 TORCH = Path(torch.__file__).parent
 INCLUDE = [f"-I{TORCH / 'include'}", f"-I{TORCH / 'include/torch/csrc/api/include'}"]
@@ -117,15 +118,18 @@ def test_the_operator_works_on_any_layout_and_refuses_other_dtypes(folder):
     assert "at::" not in symbols and "c10::" not in symbols  # only the stable ABI: it outlives a version
 
 
+LABS = "torchcourse_labs.beyond_python"
+
+
 @pytest.mark.parametrize(
     "name, lacks",
     [
         ("stable_rows", lambda patch: patch.setenv("CXX", "no-such-compiler")),
-        ("to_onnx", lambda patch: patch.setattr("torchcourse.checks.beyond_python.ONNX", ("no_such_package",))),
+        ("to_onnx", lambda patch: patch.setattr(f"{LABS}.to_onnx.PACKAGES", ("no_such_package",))),
     ],
 )
 def test_without_a_tool_the_answer_is_not_checked(monkeypatch, name, lacks):
-    solution = engine.load_chapters()[name].spec.solution
+    answer = right(name)[0]
     lacks(monkeypatch)
-    result = evaluate(name, solution)
+    result = evaluate(name, answer)
     assert result.outcome == "not checked" and " needs " in result.message

@@ -1,4 +1,4 @@
-"""A new chapter is a table in course.toml and four files; the rest of the course follows from them.
+"""A new chapter is a table, two sources, a deck, exercises and their answers; the rest of the course follows from them.
 
 A copy of this tree gets a chapter 99. Everything that the course derives from its chapters is then built and checked
 there, with no other edit: whatever needs one is a defect. Chapter 98 is the same without a lecture and a deck.
@@ -69,36 +69,49 @@ def moving_average(x, width):
 check("moving_average", moving_average)
 ```
 '''
-CHECKS = '''"""Chapter 99."""
+CHAPTER = '"""Chapter 99."""\n\nCHAPTER = "99_demo"\nEXERCISES = ("moving_average",)\n'
+CHECK = '''"""Smooth a curve: means of neighboring values."""
 
-import torch.nn.functional as F
+from torch import Tensor
 
-from torchcourse.checks.engine import chapter
-from torchcourse_labs._spec import Mistake, Spec
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.spec import Spec, looks_like
 
-exercise = chapter("99_demo")
 
-exercise(
-    "moving_average",
+def draw(rng: Inputs) -> list[tuple]:
+    return [(rng.randn(rng.size(8, 12)), rng.size(2, 4)), (rng.randn(5), 5), (rng.randn(3), 1)]
+
+
+def solution(x: Tensor, width: int) -> Tensor:
+    return x.unfold(0, width, 1).mean(dim=1)
+
+
+exercise = Exercise(
     title="Smooth a curve",
     minutes=5,
     difficulty=2,
     points=2,
     takeaway="`unfold` shows every window as a view; nothing is copied before the mean.",
     hints=("How many windows of this width fit?", "`x.unfold(0, width, 1)` has all windows, [n - width + 1, width]."),
-    spec=Spec(
-        draw=lambda new: [(new.randn(new.size(8, 12)), new.size(2, 4)), (new.randn(5), 5), (new.randn(3), 1)],
-        solution=lambda x, width: x.unfold(0, width, 1).mean(dim=1),
-        mistakes=[
-            Mistake(
-                "You summed each window: divide by its width, {width}.",
+    judge=Spec(
+        draw=draw,
+        solution=solution,
+        says=[
+            looks_like(
+                "sum",
+                "You summed each window: divide by its width.",
                 lambda x, width: x.unfold(0, width, 1).sum(dim=1),
             ),
         ],
-        also_right=[lambda x, width: F.avg_pool1d(x[None], width, stride=1)[0]],
     ),
 )
 '''
+ROWS = """import torch.nn.functional as F
+
+RIGHT = [lambda x, width: F.avg_pool1d(x[None], width, stride=1)[0]]
+WRONG = {None: [lambda x, width: x.unfold(0, width, 1).amax(dim=1)]}
+"""
 
 
 def deck() -> str:
@@ -122,11 +135,15 @@ def without_lecture(text: str) -> str:
 
 FILES = {
     "solutions/98_drill.md": HEAD + without_lecture(SOLUTION),
-    "src/torchcourse/checks/drill.py": without_lecture(CHECKS),
+    "src/torchcourse_labs/drill/__init__.py": without_lecture(CHAPTER),
+    "src/torchcourse_labs/drill/rolling_mean.py": without_lecture(CHECK),
+    "tests/answers/drill/rolling_mean.py": ROWS,
     "notebooks/99_demo.md": HEAD + LECTURE,
     "solutions/99_demo.md": HEAD + SOLUTION,
     "slides/99_demo.md": deck(),
-    "src/torchcourse/checks/demo.py": CHECKS,
+    "src/torchcourse_labs/demo/__init__.py": CHAPTER,
+    "src/torchcourse_labs/demo/moving_average.py": CHECK,
+    "tests/answers/demo/moving_average.py": ROWS,
 }
 
 
@@ -141,6 +158,7 @@ def copied(tmp_path_factory):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, root / name)
     for name, text in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     with (root / "course.toml").open("a") as manifest:
         manifest.write(without_lecture(MANIFEST) + MANIFEST)
@@ -180,7 +198,7 @@ def test_it_is_built(built):
 @pytest.mark.slow
 def test_it_passes_the_tests_of_every_chapter(built):
     """Those that the suite has for each chapter, and those of the guide and of the style; browsers are not needed."""
-    files = ["answers", "build", "checks", "grade", "grade_robust", "lint", "package", "release", "slides", "teaching"]
+    files = ["build", "exercises", "grade", "grade_robust", "lint", "package", "release", "slides", "teaching"]
     paths = [str(path) for name in files for path in (built / "tests").glob(f"test_{name}.py")]
     chosen = "98 or 99 or (teaching and not chapter) or lint"
     run(built, "pytest", "-q", "-p", "no:cacheprovider", *paths, "-k", f"({chosen}) and not browser and not pdfs")

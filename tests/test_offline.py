@@ -32,7 +32,7 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess:
 GROUPS = """
 import os
 from torchcourse import distributed
-from torchcourse.checks import ranks
+from labcheck import ranks
 from torchcourse.commands.doctor import processes
 with distributed.setup("gloo", alone=True) as me:
     print(me.world_size, "GLOO_SOCKET_IFNAME" in os.environ)

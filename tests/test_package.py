@@ -79,29 +79,58 @@ def test_the_collector_leaves_alone_what_was_imported_and_nothing_of_a_user():
     assert done.stderr == "", "silent at the end, too"
 
 
+PACKAGES = ("torchcourse", "labcheck", "torchcourse_labs")  # from the bottom up
+
+
 def modules():
-    return sorted(path for path in SOURCE.rglob("*.py"))
+    return sorted(path for package in PACKAGES for path in (SOURCE.parent / package).rglob("*.py"))
 
 
-def top(path):
-    """The module, or the folder, right under torchcourse."""
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+def name_of(path):
+    """The dotted name of a module."""
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_nothing_imports_upward(path):
-    if top(path) == "__init__":
-        return  # `setup` imports from every layer, when it is called
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """Which of our modules each of them imports, wherever the statement is: at the top or in a function."""
+    names = {name_of(path): path for path in modules()}
+    found = {}
+    for name, path in names.items():
+        found[name] = used = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                used |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                each = {f"{node.module}.{alias.name}" for alias in node.names}
+                used |= each if each <= names.keys() else {node.module, *each}
+        found[name] = used & names.keys() - {name}
+    return found
+
+
+def level(name: str) -> tuple[int, int]:
+    """The package of a module, and in `torchcourse` its layer. The package itself is above its modules."""
+    package, _, rest = name.partition(".")
     layers = [set(names.split()) for names in LAYERS.values()]
-    layer = next((i for i, names in enumerate(layers) if top(path) in names), None)
-    assert layer is not None, f"{path.name}: say in LAYERS of tools/course.py to which layer it belongs"
-    above = set().union(*layers[layer + 1 :])
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchcourse"):
-            names = (
-                {alias.name for alias in node.names} if node.module == "torchcourse" else {node.module.split(".")[1]}
-            )
-            assert not names & above, f"{path.name} imports {names & above} from a layer above"
+    top = rest.partition(".")[0]
+    if package == "torchcourse" and top:
+        assert any(top in layer for layer in layers), f"{name}: say in LAYERS of tools/course.py in which layer it is"
+    below = next((i for i, layer in enumerate(layers) if top in layer), len(layers))
+    return PACKAGES.index(package), below if package == "torchcourse" else 0
+
+
+@pytest.mark.parametrize("name", imports())
+def test_nothing_imports_upward(name):
+    above = {other for other in imports()[name] if level(other) > level(name)}
+    assert not above - {"torchcourse"}, f"{name} imports {above} from a layer above"
+
+
+def test_there_is_no_circle():
+    """Layer by layer, what imports nothing that is left is taken away: in the end nothing is left."""
+    left = {name: set(used) for name, used in imports().items()}
+    while ready := {name for name, used in left.items() if not used & left.keys()}:
+        left = {name: used for name, used in left.items() if name not in ready}
+    assert not left
 
 
 def sources():
@@ -126,10 +155,10 @@ def test_nothing_outdated_is_used(path):
 
 def test_public_functions_are_documented_and_typed():
     for path in modules():
+        if "torchcourse_labs" in path.parts:
+            continue  # what an exercise is about stands in its Exercise
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
-                if top(path) == "checks" and path.stem not in ("engine", "show", "__init__"):
-                    continue  # an exercise is described by its decorator
                 assert ast.get_docstring(node), f"{path.name}: {node.name} has no docstring"
                 if isinstance(node, ast.FunctionDef):
                     missing = [a.arg for a in node.args.args + node.args.kwonlyargs if a.annotation is None]

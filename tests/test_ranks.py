@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from conftest import wait_until
 
-from torchcourse.checks import engine, rank_server, ranks
+from labcheck import judge, rank_server, ranks, verdict
 from torchcourse.distributed import places
 from torchcourse.errors import CourseError
 
@@ -199,7 +199,7 @@ def test_who_wrote_what(tmp_path):
 
 
 def test_functions_that_exist_in_no_importable_file(tmp_path):
-    """As tests/test_checks.py loads answers: from a path, without an entry in sys.modules."""
+    """As a file of answers that someone hands over: from a path, without an entry in sys.modules."""
     (tmp_path / "answers.py").write_text(
         "import torch.distributed as dist\nFACTOR = 3\n"
         "def helper(x):\n    return x * FACTOR\n"
@@ -233,13 +233,13 @@ def test_call_raises_what_the_engine_shows():
             dist.barrier()
 
     for empty in (stub, by_hand):
-        with pytest.raises(engine.NotAttempted):
+        with pytest.raises(verdict.NotAttempted):
             ranks.call(empty, {})
-    with pytest.raises(engine.AnswerRaised) as caught:
+    with pytest.raises(verdict.AnswerRaised) as caught:
         ranks.call(wrong, {})
-    result = engine._error_result("x", caught.value.error)
+    result = judge._error_result("x", caught.value.error)
     assert "KeyError: 'a' (on rank 1)" in result.message and 'return x["a"]' in result.yours
-    with pytest.raises(engine.Incorrect, match="Rank 1 waits for rank 0 in a barrier") as caught:
+    with pytest.raises(verdict.Incorrect, match="Rank 1 waits for rank 0 in a barrier") as caught:
         ranks.call(forgets, {})
     assert "dist.barrier()" in caught.value.yours
     assert ranks.call(lambda x: x, 5).values == [5, 5]
@@ -254,7 +254,7 @@ def below(pid):
 
 SCRIPT = """
 import sys, time
-from torchcourse.checks import ranks
+from labcheck import judge, ranks, verdict
 def endless():
     open("started", "w").close()
     while True:
@@ -277,7 +277,7 @@ def test_nothing_is_left_when_the_notebook_ends(tmp_path, number):
 def test_functions_of_a_notebook(tmp_path):
     """They live in `__main__` and in no file; their lines are known to the notebook only."""
     cells = [
-        "import torch.distributed as dist\nfrom torchcourse.checks import ranks\nfactor = 3",
+        "import torch.distributed as dist\nfrom labcheck import ranks\nfactor = 3",
         "def wrong(x):\n    return {1: x * factor}[dist.get_rank()]",
         "outcome = ranks.run(wrong, 2)\nprint(outcome[1].value, outcome[0].raised, outcome[0].raised.place)",
         "print(outcome[0].raised.traceback)\nprint(ranks._current.process.pid)",
@@ -304,5 +304,5 @@ def test_ranks_that_do_not_meet_are_no_fault_of_the_answer(monkeypatch):
     monkeypatch.setattr(rank_server, "loopback", lambda: "no_such_network")
     _, theirs = connection.Pipe()
     monkeypatch.setattr(ranks, "_ask", lambda request, _: rank_server._supervise(theirs, os.getppid(), *request))
-    with pytest.raises(engine.NotHere, match=r"could not connect .*no_such_network.* Your answer is not at fault"):
+    with pytest.raises(verdict.NotHere, match=r"could not connect .*no_such_network.* Your answer is not at fault"):
         ranks.run(abs, 1)

@@ -5,13 +5,9 @@ import hashlib
 import io
 import json
 import re
-import shutil
-import subprocess
-import sys
 import tarfile
 import threading
 import tomllib
-import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -158,35 +154,8 @@ def test_every_version_is_exact_and_has_hashes_but_for_pytorch():
             assert re.fullmatch(r"( \\\n    --hash=sha256:[0-9a-f]{64})+", hashes), line
 
 
-def test_uv_reads_the_lock_as_pip_does(tmp_path):
-    """A bound in pyproject.toml's [tool.uv] would count beside the hashes, and uv would refuse the lock."""
-    for name in ("pyproject.toml", "requirements.lock"):
-        shutil.copy(ROOT / name, tmp_path)
-    # Into an empty folder: where every package is installed already, uv does not come to the hashes.
-    command = [sys.executable, "-m", "uv", "pip", "install", "--dry-run", "--offline", "--target", "empty"]
-    command += ["--no-deps", "--require-hashes", "-r", "requirements.lock"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert "--require-hashes" not in done.stderr, done.stderr
-
-
 def test_the_wheel_is_built_by_the_builder_of_the_lock():
     assert PROJECT["build-system"]["requires"] == [line for line, _ in CONSTRAINTS["hatchling"]]
-
-
-def test_pip_refuses_a_package_with_another_hash(tmp_path):
-    """With the options that the Makefile uses."""
-    options = ["--no-deps", "--require-hashes", "--no-index", "--dry-run", "--target", tmp_path / "here"]
-    wheel = tmp_path / "demo-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("demo-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
-        archive.writestr("demo-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr("demo-1.0.dist-info/RECORD", "")
-    right = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    for digest, accepted in ((right, True), (right[::-1], False)):
-        (tmp_path / "lock").write_text(f"demo==1.0 \\\n    --hash=sha256:{digest}\n")
-        command = [sys.executable, "-m", "pip", "install", *options, "--find-links", tmp_path, "-r", tmp_path / "lock"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert (done.returncode == 0) is accepted, done.stderr
 
 
 # ---------------------------------------------------------------------------------------------------------------------

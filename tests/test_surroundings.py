@@ -11,14 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 import torchcourse
+from labcheck import judge, reports
 from tools.course import ROOT
-from labcheck import reports
 from torchcourse import place
 from torchcourse.commands import cli
-from torchcourse.lectures import compiling
-from torchcourse.checks import engine, native
 from torchcourse.commands.doctor.finding import Examination, ask
 from torchcourse.errors import CourseError
+from torchcourse.lectures import compiling
+from torchcourse_labs.beyond_python import _native as native
+from torchcourse_labs.beyond_python import stable_rows
 
 
 def python(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
@@ -76,7 +77,7 @@ import torchcourse
 torchcourse.setup("06_ddp")
 import torch, torch.distributed as dist
 from torchcourse import distributed, plots
-from torchcourse.checks import ranks
+from labcheck import exercise, judge, ranks
 from torchcourse.distributed import magic
 from torch.utils.data import DataLoader
 
@@ -154,14 +155,14 @@ def noexec(monkeypatch):
 def test_on_a_disk_without_programs_nothing_is_compiled_and_no_answer_is_wrong(noexec, monkeypatch):
     monkeypatch.setattr(native, "compiler", lambda: "g++")
     assert "mounted with the option noexec" in compiling.noexec("/scratch/of/someone")
-    result = engine.evaluate("stable_rows", engine.find("stable_rows").spec.solution)
+    result = judge.evaluate("stable_rows", stable_rows.solution)
     assert result.outcome == "not checked" and "Set TMPDIR" in result.message, result
     if not compiling.missing().startswith("This machine lacks"):
         assert "noexec" in compiling.missing()
 
 
 @pytest.mark.parametrize(
-    ("variable", "path"), [("TORCHCOURSE_DATA", place.root_folder), ("TORCHCOURSE_PROGRESS", standing.path)]
+    ("variable", "path"), [("TORCHCOURSE_DATA", place.root_folder), ("TORCHCOURSE_PROGRESS", reports.path)]
 )
 def test_a_relative_folder_is_refused(variable, path, monkeypatch, tmp_path):
     monkeypatch.setenv(variable, "data")

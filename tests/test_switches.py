@@ -1,7 +1,6 @@
 """Right answers stay right whatever the notebook has switched, and the switches stay as the notebook has set them."""
 
 import contextlib
-import dataclasses
 import io
 import locale
 import os
@@ -12,19 +11,17 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from test_checks import OWN, right_and_wrong, tables
+from support.answers import EXERCISES, right
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from labcheck import check, evaluate, switches
 from torchcourse import simgpu
-from torchcourse.checks import check, engine, evaluate, switches
-from torchcourse_labs._spec import Spec
 
-EXERCISES = engine.load_chapters()
 # A quick one of each kind: values, random numbers, training, devices, generators, layers, half precision, layouts,
 # files, sizes, environment variables, exported models. All exercises have a test with many switches.
-QUICK = ["slope", "held_out_split", "repair_training", "migrate_training", "go_on_exactly", "residual_block"]
-QUICK += ["scaled_step", "keep_layout", "load_any", "memory_of", "who_am_i", "same_answers"]
+QUICK = ["slope", "split_indices", "repair_training", "migrate_training", "go_on_exactly", "residual_block"]
+QUICK += ["scaled_step", "keep_layout", "load_any", "memory_of", "stage_once", "same_answers"]
 
 
 class Meddling(TorchFunctionMode):
@@ -209,11 +206,7 @@ def state() -> dict[str, object]:
 
 def takes_long(name: str) -> bool:
     """Whether a verdict trains, compiles, or starts processes."""
-    return engine.EXERCISES[name].seconds >= 60
-
-
-def right(name: str) -> list[object]:
-    return right_and_wrong(name, tables(OWN))[0]
+    return EXERCISES[name].seconds >= 60
 
 
 def judge_all(names: list[str], switch: contextlib.AbstractContextManager, turn: int = 0) -> None:
@@ -234,23 +227,12 @@ def judge_all(names: list[str], switch: contextlib.AbstractContextManager, turn:
     assert not wrong, "\n".join(f"{result.text}\nchanged: {moved}" for result, moved in wrong)
 
 
-@pytest.fixture
-def right_answers_only(monkeypatch):
-    """The wrong solutions, which take most of a check's time, play no part where all answers are right."""
-    prepare = Spec.prepare
-
-    def without_wrong_ones(spec, new):
-        return prepare(dataclasses.replace(spec, mistakes=[each for each in spec.mistakes if each.when]), new)
-
-    monkeypatch.setattr(Spec, "prepare", without_wrong_ones)
-
-
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_right_answers_stay_right(switch, right_answers_only):
+def test_right_answers_stay_right(switch):
     judge_all(QUICK, SWITCHES[switch](), turn=list(SWITCHES).index(switch))
 
 
-def test_right_answers_stay_right_in_a_folder_that_is_gone(tmp_path, right_answers_only):
+def test_right_answers_stay_right_in_a_folder_that_is_gone(tmp_path):
     judge_all([*QUICK, "shard_indices"], deleted_folder(tmp_path))
 
 
@@ -270,10 +252,10 @@ def many_at_once(tmp_path):
     assert before == after and torch.equal(random_state, torch.get_rng_state())
 
 
-def test_every_quick_exercise_with_many_switches_at_once(tmp_path, right_answers_only):
-    """The others train, compile, or start processes: test_specs.py judges them so, once instead of twice."""
-    quick = [name for name, each in EXERCISES.items() if not (each.spec and takes_long(name))]
-    answers = {name: right(name)[0] for name in quick}  # made before the switches
+@pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.weekly)])
+def test_every_exercise_with_many_switches_at_once(tmp_path, long):
+    """long: those that train, compile, or start processes"""
+    answers = {name: right(name)[0] for name in EXERCISES if takes_long(name) == long}  # made before the switches
     with many_at_once(tmp_path):
         results = [evaluate(name, answer, seed=1) for name, answer in answers.items()]
     assert not [result.text for result in results if result.outcome != "correct"]

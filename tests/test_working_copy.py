@@ -104,8 +104,8 @@ def test_the_picture_of_a_lab_is_true(page):
     page.get_by_text("Python 3 (ipykernel) | Idle").first.wait_for()
     page.keyboard.press("Control+B")  # without the list of files
     cells = page.locator(".jp-Notebook:visible .jp-Cell")
-    title, answer = cells.first, cells.filter(has_text="def first_tensor").first
-    hint = cells.filter(has_text='hint("first_tensor")').last
+    title, answer = cells.first, cells.filter(has_text="def filled_like").first
+    hint = cells.filter(has_text='hint("filled_like")').last
     answer.locator(".cm-content").click()
     page.keyboard.press("Control+End")  # the last line is the stub
     page.keyboard.press("Shift+Home")

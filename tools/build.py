@@ -31,11 +31,11 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
+from labcheck import exercise as labs
 from tools import course, guide
 from tools.course import KINDS, ROOT, Chapter
 from tools.run import NotebookError, origin, read
 from tools.source import read as read_source
-from torchcourse.checks import engine
 from torchcourse.cluster import login
 from torchcourse.errors import CourseError
 
@@ -90,7 +90,7 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
             ("Afterwards you can", goals),
         ]
     else:
-        exercises = [e for e in engine.load_chapters().values() if e.chapter == chapter.name]
+        exercises = [e for e in labs.load_chapters().values() if e.chapter == chapter.name]
         points = sum(e.points for e in exercises)
         suffix = ", with answers" if kind == "solution" else ""
         lines = [
@@ -176,7 +176,7 @@ def prepare_exercises(notebook: NotebookNode, source: str) -> None:
     An exercise is a cell with a solution region and, as the next code cell, its `check("name", ...)`. More checks may
     follow: one answer then belongs to several exercises, and its cell is named after the first.
     """
-    exercises = engine.load_chapters()
+    exercises = labs.load_chapters()
     answer: NotebookNode | None = None
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -189,7 +189,7 @@ def prepare_exercises(notebook: NotebookNode, source: str) -> None:
         name = CHECK.search(cell.source)
         if name and BEGIN not in cell.source:
             if name[1] not in exercises:
-                raise BuildError(f'{source}: check("{name[1]}") has no exercise of that name in torchcourse/checks.')
+                raise BuildError(f'{source}: check("{name[1]}") has no exercise of that name in torchcourse_labs.')
             if answer is None:
                 raise BuildError(f'{source}: the cell before check("{name[1]}") has no {BEGIN} … {END} region.')
             answer.metadata.setdefault("nbgrader", nbgrader_metadata(f"answer-{name[1]}", solution=True))
@@ -210,9 +210,9 @@ def nbgrader_metadata(grade_id: str, solution: bool = False, points: int | None 
 
 def exercise_line(name: str, source: str) -> str:
     """ "Difficulty ●●○○○ · about 8 minutes · 2 points" """
-    exercise = engine.load_chapters().get(name)
+    exercise = labs.load_chapters().get(name)
     if exercise is None:
-        raise BuildError(f"{source}: {{{{exercise: {name}}}}} names no exercise in torchcourse/checks.")
+        raise BuildError(f"{source}: {{{{exercise: {name}}}}} names no exercise in torchcourse_labs.")
     dots = "●" * exercise.difficulty + "○" * (5 - exercise.difficulty)
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
     return f"*Difficulty {dots} · about {exercise.minutes} minutes · {points}*"
@@ -284,12 +284,12 @@ def is_python(code: str) -> bool:
 
 
 def modules_used(code: str, root: Path = ROOT) -> list[Path]:
-    """Files of torchcourse that the code imports, directly or through one another; the checks count as text.
+    """Files of torchcourse that the code imports, directly or through one another. The checks do not count.
 
     Every notebook's set-up makes `%%torchrun` known; only those that say it depend on how it works.
     """
     source = root / "src"
-    unused = {"checks"} if "distributed" in code else {"checks", "distributed"}
+    unused = set() if "distributed" in code else {"distributed"}
     found: set[Path] = set()
     todo = [code]
     while todo:

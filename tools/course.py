@@ -8,16 +8,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"lecture": "notebooks", "solution": "solutions"}  # kind of notebook -> folder of its sources
 
-# The layers of the package, and in each its modules in reading order. A module imports only from its own layer and
+# The layers of `torchcourse`, and in each its modules in reading order. A module imports only from its own layer and
 # those below: tests/test_package.py sees to that, and the reference on the website follows the same order.
 LAYERS = {
     "The machine": "errors importing device place timing trace simgpu",
-    "Data, networks and figures": (
-        "data augment models optim record predict plots diagrams graphs convolutions floats timeline measurements "
-        "roofline tracefile compiling memory planning sharding"
-    ),
-    "Training": "training recipes distributed checkpoint cluster",
-    "Checks and commands": "checks standing board doctor cli",
+    "Data, networks and figures": "data augment models optim record predict plots measurements memory",
+    "Training": "training recipes distributed checkpoint",
+    "Single chapters, the cluster, commands": "lab lectures cluster commands",
 }
 
 

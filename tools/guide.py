@@ -1,24 +1,17 @@
 """The tables that list chapters, in README.md and docs/teaching.md: `make build` writes them, docs/claims.md,
 docs/glossary.md and the version and address in CITATION.cff.
 
-They come from course.toml, the exercises and the labs. A schedule is planned by hand, in the comment above its table:
-
-    <!-- schedule 9:00: 00 lecture, 00 lab, break 15; 02 lecture | 9:00: 02 lab -->
-    <!-- schedule weeks of 90: 00 lecture, 00 lab; 01 lecture 45, questions 45 -->
-
-`;` ends a row, `|` a day. A lecture or lab without minutes takes those of course.toml, or what is left of them.
+They come from course.toml, the exercises and the labs.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import torchcourse
+from labcheck.exercise import load_chapters
 from tools import claims, course, glossary
 from tools.course import ROOT, Chapter
-from torchcourse.checks import engine
 from torchcourse.errors import CourseError
 
 
@@ -29,12 +22,6 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
     guide = teaching.read_text(encoding="utf-8")
     guide = between(guide, "exercises", exercise_table(chapters, root), teaching)
     guide = between(guide, "trouble", trouble_table(chapters), teaching)
-    guide = re.sub(
-        r"(<!-- schedule (.*?) -->\n).*?(<!-- end of the schedule -->)",
-        lambda match: f"{match[1]}\n{schedule(' '.join(match[2].split()), chapters)}\n\n{match[3]}",
-        guide,
-        flags=re.DOTALL,
-    )
     front = between(readme.read_text(encoding="utf-8"), "badges", badges(chapters, root), readme)
     return {
         readme: between(front, "course map", course_map(chapters), readme),
@@ -126,7 +113,7 @@ def dropped(chapter: Chapter, stretch: list[str]) -> str:
     name = chapter.guide.get("drop")
     if name is None:
         return "–"
-    exercise = engine.load_chapters().get(name)
+    exercise = load_chapters().get(name)
     if exercise is None or exercise.chapter != chapter.name:
         raise CourseError(
             f"course.toml, chapter {chapter.name}: `{name}`, to be dropped first, is not an exercise of it."
@@ -142,79 +129,3 @@ def trouble_table(chapters: list[Chapter]) -> Iterator[str]:
     for chapter in chapters:
         for place, row in enumerate(chapter.guide.get("trouble", [])):
             yield f"|{'' if place else f' {chapter.number}'} | {' | '.join(row)} |"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Schedules
-
-
-def schedule(plan: str, chapters: list[Chapter]) -> str:
-    """The table of a plan, and a sentence that names what it leaves out. Raises CourseError where it can't be."""
-    left = {f"{c.number} {kind}": getattr(c, f"{kind}_minutes") for c in chapters for kind in c.published}
-    planned: list[str] = []
-    lines, total = [], 0
-    weeks = re.match(r"weeks of (\d+): ", plan)
-    days = [plan[weeks.end() :]] if weeks else plan.split(" | ")
-    for number, day in enumerate(days, start=1):
-        clock = None if weeks else datetime.strptime(day.split(": ")[0], "%H:%M")
-        block, week = 0, 1
-        for row in (day if weeks else day.split(": ", 1)[1]).split("; "):
-            parts = [minutes_of(part, left, planned) for part in row.split(", ")]
-            minutes = sum(taken for _, taken in parts)
-            if weeks:
-                count, rest = divmod(minutes, int(weeks[1]))
-                if rest or not count:
-                    raise CourseError(f"docs/teaching.md: `{row}` makes {minutes} minutes; a week has {weeks[1]}.")
-                first = ", ".join(str(week + i) for i in range(count))
-                week += count
-            else:
-                first = f"{clock:%H:%M}".lstrip("0")
-                clock += timedelta(minutes=minutes)
-            lines.append(f"| {first} | {' · '.join(f'{name} {taken}' for name, taken in parts)} | {minutes} |")
-            block += minutes
-        total += block
-        if len(days) > 1:
-            lines.append(f"| | {('first', 'second', 'third')[number - 1]} day | {block} |")
-    if len(days) == 1:
-        lines.append(f"| | total | {total} |")
-    halves = [part for part in dict.fromkeys(planned) if left[part]]
-    if halves:
-        raise CourseError(
-            f"docs/teaching.md: {left[halves[0]]} minutes of `{halves[0]}` are missing in `{plan[:40]} …`."
-        )
-    if planned != (order := [part for part in left if part in planned for _ in range(planned.count(part))]):
-        raise CourseError(
-            f"docs/teaching.md: in `{plan[:40]} …` the order should be: {', '.join(dict.fromkeys(order))}."
-        )
-    head = [f"| {'week' if weeks else 'from'} | what | minutes |", "|:---|:---|---:|"]
-    return "\n".join([*head, *lines, "", left_out(left, planned)])
-
-
-def minutes_of(part: str, left: dict[str, int], planned: list[str]) -> tuple[str, int]:
-    """A part of a row and its minutes, which are taken from what is `left` of its lecture or lab."""
-    name, _, given = part.rpartition(" ")
-    if not given.isdigit():
-        name, given = part, ""
-    if name in left:
-        taken = int(given or left[name])
-        if taken > left[name]:
-            raise CourseError(f"docs/teaching.md: {part} is planned, but only {left[name]} minutes of it are left.")
-        left[name] -= taken
-        planned.append(name)
-        return name, taken
-    if re.match(r"\d\d ", part) or not given:
-        raise CourseError(
-            f"docs/teaching.md: `{part}` is neither a lecture or lab of course.toml nor a pause with minutes."
-        )
-    return name, int(given)
-
-
-def left_out(left: dict[str, int], planned: list[str]) -> str:
-    """A sentence: chapters that are not in a plan at all by number, others by their part."""
-    parts, missing = (Counter(name[:2] for name in names) for names in (left, [n for n in left if n not in planned]))
-    names = [name for name in left if name not in planned and missing[name[:2]] < parts[name[:2]]]
-    names += [number for number, count in missing.items() if count == parts[number]]
-    if not names:
-        return "All chapters are in it."
-    names.sort()
-    return f"Left out: {', '.join(names[:-1])}{' and ' if len(names) > 1 else ''}{names[-1]}."

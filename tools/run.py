@@ -3,7 +3,6 @@
     python -m tools.run                                   all of it
     python -m tools.run --chapters "01 02"                some chapters
     python -m tools.run --kinds solution                  one kind of notebook
-    python -m tools.run --slurm local                     on the nodes of a cluster, all at the same time
 
 Writes to build/: the executed notebooks, an HTML page of each, report.html and report.json. Ends with status 1 if
 anything failed. What counts as a failure is in `judge`.
@@ -28,7 +27,7 @@ from nbformat import NotebookNode
 from nbformat.reader import NotJSONError
 from tqdm import tqdm
 
-from tools import arrays, course, report
+from tools import course, report
 from tools.execute import Execution, execute
 from tools.result import CellError, Number, Result
 
@@ -311,8 +310,8 @@ def pace() -> Pace:
 def about(device: str) -> list[str]:
     """What the report says about this machine: how fast it is, and what cells leave out here, a sentence each."""
     # Not at the top: they import PyTorch, which the login node of a cluster does without.
-    from torchcourse.lectures import compiling
     from torchcourse.cluster import practice
+    from torchcourse.lectures import compiling
 
     sentences = []
     if device == "cpu" and pace().slower > 1.1:
@@ -446,58 +445,6 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
     return ended
 
 
-def run_on_cluster(
-    chapters: list[course.Chapter], kinds: list[str], out: Path, site: arrays.Site, root: Path = course.ROOT
-) -> list[Result]:
-    """The same on the nodes of a cluster: each notebook is a task of a job array, and writes to `out` itself.
-
-    Each notebook gets a line when it has started, and one when it has ended.
-    """
-    jobs = [(chapter, kind) for chapter in chapters for kind in kinds]
-    limits = [time_limit(chapter.budget.get(kind, {}), "cpu") for chapter, kind in jobs]
-    held = [limit["mib"] for chapter, kind in jobs for limit in chapter.budget.get(kind, {}).values()]
-    longest = max(limits, default=0.0)
-    need = arrays.Need(longest, longest, 1000 + int(FAILS_AT * max(held, default=1000)), cores=2)  # as the budgets
-    numbers = {(chapter.name, kind): number for number, (chapter, kind) in enumerate(jobs, start=1)}
-    results: dict[int, Result] = {}
-    devices: dict[str, None] = {}  # in words; a set that keeps its order
-    interrupted = False
-
-    def say(number: int, line: str) -> None:
-        print(f"[{number}/{len(jobs)}] {line}", flush=True)
-
-    def started(which: tuple[course.Chapter, str], node: str) -> None:
-        chapter, kind = which
-        say(numbers[chapter.name, kind], f"{chapter.name} {kind} on {node} ...")
-
-    def work(which: tuple[course.Chapter, str]) -> tuple[Result, str]:
-        device, description = best_device()
-        return perform(*which, device, out, root), description
-
-    print(f"{len(jobs)} notebooks on {site.title}", flush=True)
-    try:
-        with site.open(out) as pool:
-            runs = dict(zip(pool.submit_all(work, jobs, need, started), jobs, strict=True))
-            for run in as_completed(runs):
-                chapter, kind = runs[run]
-                number = numbers[chapter.name, kind]
-                try:
-                    results[number], description = run.result()
-                    devices[description] = None
-                except (Exception, SystemExit) as error:
-                    words = str(error) if isinstance(error, arrays.Lost) else f"{type(error).__name__}: {error}"
-                    results[number] = Result(chapter.name, kind, "cpu", failures=[words])
-                say(number, report.one_line(results[number]))
-    except KeyboardInterrupt:
-        interrupted = True
-    ended = [results[number] for number in sorted(results)]
-    place = ", ".join([*devices, site.title])
-    report.write(ended, out, course.manifest(root)["title"], place, interrupted)
-    if interrupted:
-        raise KeyboardInterrupt
-    return ended
-
-
 def _longest(chapter: course.Chapter, kind: str) -> float:
     """The largest budget of a notebook, in seconds."""
     return max((limit["seconds"] for limit in chapter.budget.get(kind, {}).values()), default=0.0)
@@ -519,21 +466,13 @@ def main(arguments: list[str] | None = None, root: Path = course.ROOT) -> int:
     )
     parser.add_argument("--kinds", nargs="+", choices=course.KINDS, default=list(course.KINDS))
     parser.add_argument("--out", type=Path, default=root / "build", help="folder to write to (build)")
-    arrays.Site.add_options(parser)
     options = parser.parse_args(arguments)
-    site = arrays.Site.of(options)
     chapters = course.select(" ".join(options.chapters).replace(",", " ").split(), root)
     out = options.out.resolve()
     try:
-        if site:
-            results = run_on_cluster(chapters, options.kinds, out, site, root)
-        else:
-            results = run_course(chapters, options.kinds, out, root)
+        results = run_course(chapters, options.kinds, out, root)
     except KeyboardInterrupt:
-        print(
-            f"Interrupted. No {'job' if site else 'kernel'} is left running. The report has what was finished.",
-            file=sys.stderr,
-        )
+        print("Interrupted. No kernel is left running. The report has what was finished.", file=sys.stderr)
         return 130
     print(report.table(results))
     print(f"report: {os.path.relpath(out / 'report.html')}")

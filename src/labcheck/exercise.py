@@ -126,8 +126,9 @@ def sentences_of(module: str) -> dict[str, str]:
     """The sentences in the source of a module: a judge says each where it is true, and nowhere has a list of them."""
     found = {}
     for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("wrong_if", "looks_like", "raises_like"):
-            key, sentence, *_ = filter(None, map(_text, node.args))  # the condition of `wrong_if` is no text
+        called = getattr(node.func, "id", None) if isinstance(node, ast.Call) else None
+        if called in ("wrong_if", "looks_like", "raises_like"):
+            key, sentence = map(_text, node.args[called == "wrong_if" :][:2])  # behind the condition
             found[key] = sentence
     return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import os
 from typing import Any
 
@@ -97,6 +99,7 @@ def progress(chapter: str | None = None) -> None:
 
 def lend(name: str, yours: Any) -> Any:
     """Your answer if it is correct, and otherwise a working one, so that what comes after it in the lab runs, too."""
-    own = evaluate(name, yours).correct
+    with contextlib.redirect_stdout(io.StringIO()):  # `check` shows what the answer prints
+        own = evaluate(name, yours).correct
     print(f"{name}: {'yours' if own else 'borrowed'}")
     return yours if own else EXERCISES[name].lends

@@ -42,7 +42,8 @@ import torch.utils.data
 from labcheck.answer import is_students, raised_by_hand
 from labcheck.collectives import RAISED, Ledger
 from labcheck.ranks import Place, Raised
-from torchcourse.distributed import loopback, places
+from torchcourse.distributed import places
+from torchcourse.distributed.network import loopback
 
 AFTER_FAILURE = 5.0  # seconds that ranks have to come to their own end once another one failed
 END = 10.0  # seconds in which the system ends a process that was killed

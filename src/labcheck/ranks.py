@@ -186,7 +186,7 @@ def run(
     if isinstance(replies, str):
         raise NotHere(
             f"The processes of this check could not connect on this machine: {replies} Your answer is not at fault. "
-            "To find the reason, run `from torchcourse import doctor; doctor.show()`."
+            "To find the reason, run `from torchcourse.commands import doctor; doctor.show()`."
         )
     return Outcome([_unpacked(i, reply) for i, reply in enumerate(replies)], timeout)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -98,22 +99,22 @@ class Spec:
         raise problem
 
     def prepare(self, rng: Inputs) -> tuple[list[tuple], list, dict[str, list[list]]]:
-        """Cases, the solution's results, and by sentence those of the wrong functions, which all differ from them."""
+        """Cases, the solution's results, and by key those of the wrong functions: no two keys have the same."""
+        known = [each for each in self.says if isinstance(each, looks_like)]
         for _ in range(TRIES):
             cases = [tuple(case) for case in self.draw(rng)]
             with _unseen():
                 expected = [self.result(self.solution, case) for case in cases]
                 wrong = {
                     each.key: [[self.result(function, case) for case in cases] for function in each.wrong]
-                    for each in self.says
-                    if isinstance(each, looks_like)
+                    for each in known
                 }
-            alike = [
-                key for key, group in wrong.items() if any(self.agree(expected, w, expected, MARGIN) for w in group)
-            ]
+            named = [("the solution", expected), *((key, results) for key, group in wrong.items() for results in group)]
+            pairs = ((a, b) for a, b in itertools.combinations(named, 2) if a[0] != b[0])
+            alike = next(((a[0], b[0]) for a, b in pairs if self.all_near(b[1], a[1], MARGIN, self.dtype)), None)
             if not alike:
                 return cases, expected, wrong
-        raise AssertionError(f"With these inputs, what {alike} show is right. Draw others.")
+        raise AssertionError(f"With these inputs, the results of {alike[0]} and {alike[1]} are the same. Draw others.")
 
     @staticmethod
     def result(function: Any, case: tuple) -> Any:
@@ -123,21 +124,25 @@ class Spec:
         except AnswerRaised as raised:
             return raised
 
-    def agree(self, yours: list, wrong: list, expected: list, margin: float = 1) -> bool:
+    def agree(self, yours: list, wrong: list, expected: list) -> bool:
         """Tell whether results are those of a wrong function, up to rounding.
 
         A dtype counts only where nothing else is wrong: an answer may divide by 256 and return float64.
         """
-        dtype = self.dtype and self._all_near(wrong, expected, margin)
-        return self._all_near(yours, wrong, margin, dtype)
+        return self.all_near(yours, wrong, dtype=self.dtype and self.all_near(wrong, expected))
 
-    def _all_near(self, one: list, other: list, margin: float, dtype: bool = False) -> bool:
+    def all_near(self, one: list, other: list, margin: float = 1, dtype: bool = False) -> bool:
+        """Tell whether two lists of results are the same up to rounding; two errors are if their types are.
+
+        Lists of nothing but errors never are: a type alone says too little.
+        """
+
         def alike(a: Any, b: Any) -> bool:
             if isinstance(a, AnswerRaised) and isinstance(b, AnswerRaised):
                 return type(a.error).__name__ == type(b.error).__name__
             return near(a, b, margin * self.rtol, margin * self.atol, dtype)
 
-        return all(map(alike, one, other))
+        return not all(isinstance(each, AnswerRaised) for each in other) and all(map(alike, one, other))
 
     def problem(self, yours: Any, expected: Any, case: tuple) -> Incorrect | AnswerRaised | None:
         """What there is to say about a result in general; None if it is right."""

@@ -2,11 +2,11 @@
 
     python -m tools.bench                    install, the usual parts, table (half an hour on an idle machine)
     python -m tools.bench peak mnist         some parts: peak libraries mnist cifar throughput table
-    python -m tools.bench precision ddp      others: bandwidth precision limits ddp gains crash checkpoints airbench
+    python -m tools.bench precision ddp      others: precision ddp gains checkpoints
     python -m tools.bench install            the libraries to compare with, into build/bench-venv
     python -m tools.bench --quick            seconds: does it run? Its numbers mean nothing and go to build/bench/quick
 
-Parts run on the best device of this machine; libraries, gains and crash on the processor. Results go to the package's
+Parts run on the best device of this machine; libraries and gains on the processor. Results go to the package's
 measurements: `bench-MACHINE.json` with an entry for each of peak, libraries, mnist and cifar, `PART-MACHINE.json` for
 each other part. A part measured again replaces its earlier result.
 
@@ -33,9 +33,9 @@ from torchcourse import device, measurements
 
 PARTS = ("peak", "libraries", "mnist", "cifar", "throughput")  # the usual ones, in this order
 # Each is a module with `measure`.
-MODULES = (*PARTS, "bandwidth", "precision", "limits", "ddp", "gains", "crash", "checkpoints", "airbench")
+MODULES = (*PARTS, "precision", "ddp", "gains", "checkpoints")
 TOGETHER = ("peak", "libraries", "mnist", "cifar")  # entries of one file, bench-MACHINE.json
-ON_CPU = ("libraries", "gains", "crash")
+ON_CPU = ("libraries", "gains")
 TOPICS = {"gains": "cifar_gains"}  # the others are called like the part
 KEPT = ROOT / "build" / "bench"
 

@@ -36,7 +36,6 @@ from tools.gpu import carry, machine, parts
 from tools.gpu.parts import MEASURED, PARTS, Outcome
 
 OUT = ROOT / "build" / "gpu"
-AIRBENCH = ROOT / "build" / "airbench"  # its clone, see tools/bench/airbench.py
 FINE = ("passed", "measured")
 
 
@@ -68,7 +67,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"there is no part {unknown[0]}; the parts are: {', '.join(PARTS)}")
     if options.on == "cpu" and not options.quick:
         parser.error("on a processor this command only tries the way (--quick); `make bench` is what measures there")
-    options.parts = options.parts or [part for part in PARTS if part != "airbench" or AIRBENCH.is_dir()]
+    options.parts = options.parts or list(PARTS)
     return options
 
 

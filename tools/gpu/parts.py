@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # In this order: what is quick and decides most comes first. "run" takes all the time that is left.
-PARTS = ("tests", "mnist", "cifar", "bandwidth", "throughput", "run", "limits", "precision", "ddp", "checkpoints")
-PARTS += ("airbench",)  # only if you have brought it along
+PARTS = ("tests", "mnist", "cifar", "throughput", "run", "precision", "ddp", "checkpoints")
 MEASURED = tuple(part for part in PARTS if part not in ("tests", "run"))
 CUT = 3  # exit status of a part that ran out of time and can go on
 GRACE = 60  # seconds that a part may take longer than its limit, to write down what it has

@@ -1,7 +1,6 @@
 """Grade a class.
 
 python -m tools.grade SUBMISSIONS [--out build/grades] [--chapters "01 02"] [--jobs N] [--seconds S] [--memory MIB]
-python -m tools.grade SUBMISSIONS --slurm PROFILE       on the nodes of a cluster
 """
 
 import argparse
@@ -15,14 +14,14 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nbformat import NotebookNode
 
-from tools import arrays, course
+from tools import course
 from tools.course import Chapter
 from tools.grade import judge, results, sandbox
 from tools.grade.collect import Missing, Submission, survey
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 SEEDS = 4  # secret variants of the inputs; an answer has to be right with all of them
 TABLES_EVERY = 60.0  # seconds between two tables while results arrive
-OUTSIDE = 2000  # MiB for what is outside of a sandbox: the judge, and what starts it
 BY_HAND = "grade by hand"  # in the status of a submission that the grader could not grade
 LISTED = 100  # refused files that are listed on the terminal
 
@@ -58,11 +56,9 @@ def main(words: list[str] | None = None) -> int:
         raise SystemExit(f"The results would lie among the submissions, in {out}. Choose another folder: --out")
     if not folder.is_dir():
         raise SystemExit(f"There is no folder {folder}. Say where the submissions are: make grade SUBMISSIONS=folder")
-    site = arrays.Site.of(options, options.jobs)
     by_hand = 0
     with Signals() as signals, workplace(out):
-        if not site:  # there, the rehearsal asks a node
-            sandbox.refuse_without()
+        sandbox.refuse_without()
         chapters = course.select(options.chapters.split())
         found = survey(folder, {chapter.name for chapter in chapters}, results.roster(out))
         needed = {each.lab: each.chapter for each in found.submissions}
@@ -70,7 +66,7 @@ def main(words: list[str] | None = None) -> int:
         if options.synthetic:
             _say("Graded on synthetic data, because of --synthetic: accuracies are not those of the real data.")
         if found.submissions or found.missing:
-            by_hand = grade(found.submissions, out, options.jobs, _limits(options), data, found.missing, signals, site)
+            by_hand = grade(found.submissions, out, options.jobs, _limits(options), data, found.missing, signals)
         else:
             _say(f"There is nothing to grade in {folder}.")
     if found.refused:
@@ -89,11 +85,10 @@ def _options(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("submissions", help="STUDENT/LAB/*.ipynb, STUDENT/*.ipynb or STUDENT_LAB.ipynb")
     parser.add_argument("--out", type=Path, default=course.ROOT / "build" / "grades")
     parser.add_argument("--chapters", default="", help='only these, for example "01 02"')
-    parser.add_argument("--jobs", type=int, help="submissions, or tasks on a cluster, at the same time")
+    parser.add_argument("--jobs", type=int, help="submissions at the same time; default: as many as there are cores")
     parser.add_argument("--seconds", type=float, help="for a notebook; default: five times what the solution may take")
     parser.add_argument("--memory", type=int, help="MiB of one process; all of a submission may have twice as much")
     parser.add_argument("--synthetic", action="store_true", help="grade without the real data sets")
-    arrays.Site.add_options(parser)
     return parser.parse_args(words)
 
 
@@ -154,7 +149,6 @@ def grade(
     data: Path | None = None,
     missing: Sequence[Missing] = (),
     signals: Signals | None = None,
-    site: arrays.Site | None = None,
 ) -> int:
     """Run all submissions, `jobs` at a time, and write results, feedback and tables into `out`.
 
@@ -165,10 +159,9 @@ def grade(
     data: the folder with the real data sets; without it, the labs find none.
     missing: students with nothing that can be graded. Each gets a row with the reason.
     signals: those that may end the run before its time; the tables are written anyway.
-    site: a cluster whose nodes run them. Whatever is written, this process writes.
     What is in `out` of other students and labs stays; what is graded again is replaced.
     """
-    from tools.grade.book import Book  # it takes two seconds to import, and a node that runs one submission needs none
+    from tools.grade.book import Book  # it takes two seconds to import
 
     book, signals = Book(out / "nbgrader"), signals or Signals()
     for each in missing:
@@ -177,34 +170,22 @@ def grade(
     start = written = time.monotonic()
     by_hand = 0
     jobs = max(1, jobs or os.cpu_count() or 1)
-    pool = site.open(out, _say) if site else ThreadPoolExecutor(jobs)
-    runs = {}
+    pool = ThreadPoolExecutor(jobs)
+    runs: dict[Future, Submission] = {}
 
     def work(each: Submission) -> tuple:
         return _run(each, secret, limits, data)
 
-    def rehearsal(chapter: Chapter) -> None:
-        rehearse(chapter, work)
-
     try:
-        if site:
-            _say(f"Graded on {site.title}; `squeue --name={pool.folder.name}` shows the tasks.")
-        else:
-            judge.prepare()
+        judge.prepare()
         labs = {each.lab: each.chapter for each in submissions}
         for chapter in sorted(labs):
             with signals.whole():
                 book.prepare(chapter)
-        need = _need(labs.values(), limits) if labs else None
-        runs = _all(pool, rehearsal, labs.values(), need)
-        for rehearsed in runs:
-            try:
-                rehearsed.result()
-            except arrays.Lost as lost:
-                raise SystemExit(f"Nothing is graded: of the course's own solution, {lost}") from None
-        runs = _all(pool, work, submissions, need)
-        ended = as_completed(runs) if jobs < 2 and not site else _again_alone(pool, work, runs, need)
-        for number, run in enumerate(ended, 1):
+        for rehearsed in [pool.submit(rehearse, chapter, work) for chapter in labs.values()]:
+            rehearsed.result()
+        runs |= {pool.submit(work, each): each for each in submissions}
+        for number, run in enumerate(_again_alone(pool, work, runs), 1):
             each = runs[run]
             with signals.whole():
                 try:
@@ -212,7 +193,7 @@ def grade(
                 except Exception as error:  # one submission costs only itself
                     if trouble(out):
                         raise
-                    kind = "" if isinstance(error, (arrays.Lost, Failed)) else f"{type(error).__name__}: "
+                    kind = "" if isinstance(error, Failed) else f"{type(error).__name__}: "
                     said = results.printable(f"{BY_HAND}: {kind}{error}")
                     results.keep(out, each, status=said, review="", verdicts={}, by_hand=[results.ALL])
                     page_of(out, each).unlink(missing_ok=True)  # an earlier one, of another verdict
@@ -231,46 +212,25 @@ def grade(
                 results.write_tables(out, book)
         finally:
             abandon(list(runs))
-            if site:
-                pool.shutdown()  # now there is time to wait until the queue is empty
     minutes, seconds = divmod(round(time.monotonic() - start), 60)
     _say(f"\n{len(submissions)} submissions in {minutes} min {seconds} s. Points: {out / 'grades.csv'}")
     _say(f"Messages of the checks: {out / 'exercises.csv'}   Pages for students: {out / 'feedback'}")
     return by_hand
 
 
-def _all(pool: arrays.Pool | ThreadPoolExecutor, work: Callable, items: Iterable, need: arrays.Need | None) -> dict:
-    """Have work done for all items: run -> item."""
-    items = list(items)
-    if isinstance(pool, arrays.Pool):
-        return dict(zip(pool.submit_all(work, items, need), items, strict=True))
-    return {pool.submit(work, each): each for each in items}
-
-
-def _need(chapters: Iterable[Chapter], limits: dict) -> arrays.Need:
-    """What one submission takes of a node, at most and as a rule. On a cluster, a task grades some of them."""
-    chosen = [dataclasses.replace(Limits.of(each), **limits) for each in chapters]
-    longest = max(each.clock * each.seconds for each in chosen)
-    usual = max(each.seconds for each in chosen) / 5
-    return arrays.Need(longest, usual, 2 * max(each.mib for each in chosen) + OUTSIDE, together=4)
-
-
-def _again_alone(
-    pool: arrays.Pool | ThreadPoolExecutor, work: Callable, runs: dict[Future, Submission], need: arrays.Need | None
-) -> Iterator[Future]:
+def _again_alone(pool: ThreadPoolExecutor, work: Callable, runs: dict[Future, Submission]) -> Iterator[Future]:
     """The runs as they end. One that was disturbed runs again when all others have ended: its neighbors may have taken
     the processor, the memory or whatever else it needed. The new run takes the place of the old one, also in `runs`.
     """
     late = []
     for run in as_completed(list(runs)):
-        error = run.exception()
-        if isinstance(error, arrays.Lost) or not (error or run.result()[2].disturbed):
-            yield run
-        else:
+        if run.exception() or run.result()[2].disturbed:
             late.append(runs.pop(run))
+        else:
+            yield run
     for each in late:
-        (run,) = again = _all(pool, work, [each], need)
-        runs |= again
+        run = pool.submit(work, each)
+        runs[run] = each
         wait([run])
         yield run
 

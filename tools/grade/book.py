@@ -26,11 +26,11 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import Execute, GetGrades, NbGraderPreprocessor
 from traitlets.config import Config
 
+from labcheck.exercise import load_chapter
+from labcheck.show import LOOKS, Result
 from tools import course
 from tools.course import ROOT
 from tools.grade.restore import exercise
-from torchcourse.checks.engine import load_chapter
-from labcheck.show import LOOKS, Result
 
 warnings.filterwarnings("ignore", category=sqlalchemy.exc.SAWarning)  # nbgrader's own affair
 HERE = Path(__file__).parent

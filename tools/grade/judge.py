@@ -11,7 +11,6 @@ import atexit
 import base64
 import contextlib
 import errno
-import importlib
 import json
 import multiprocessing
 import os
@@ -32,10 +31,12 @@ from typing import Any
 
 import cloudpickle
 
+from labcheck import answer as answers
+from labcheck import exercise, judge, verdict
 from tools.grade import sandbox
 from tools.grade.inside import plain
 from tools.grade.sandbox import Limits, Report
-from torchcourse.checks import engine
+from torchcourse.place import LABS
 
 SPARE = 4 * 2**30  # bytes of memory that this process may take
 TEXTS = 10**6  # characters that all cells of a notebook show: a report must not become too large to be sent
@@ -46,14 +47,14 @@ _STARTING = threading.Lock()
 Seeds = dict[str, list[int]]  # exercise -> the secret seeds that it is judged with
 
 
-RESULTS = (engine.call, engine._attempted_there)  # probes that return what the answer returned, or nothing
+RESULTS = (answers.call, answers._attempted_there)  # probes that return what the answer returned, or nothing
 
 
 class Lost(BaseException):
     """The answer's process is gone, or does not speak our language. No Exception: a judge must not take it for one."""
 
 
-class Remote(engine.Elsewhere):
+class Remote(answers.RemoteAnswer):
     """An answer in the sandbox, at the other end of a channel."""
 
     def __init__(self, channel: socket.socket, worked: Callable[[], float] = time.process_time) -> None:
@@ -80,15 +81,15 @@ class Remote(engine.Elsewhere):
             case "value":
                 return plain.unpack(content, block)
             case "not attempted":
-                raise engine.NotAttempted
+                raise verdict.NotAttempted
             case "incorrect":
                 problem, expected, yours, look = (each if each is None else clean(each, 2000) for each in content)
-                wrong = engine.Incorrect(problem, look=look)
+                wrong = verdict.Incorrect(problem, look=look)
                 wrong.expected, wrong.yours = expected, yours
                 raise wrong
             case "raised":
                 kinds, message, line = content
-                raise engine.AnswerRaised(error_elsewhere(kinds, message, line))
+                raise verdict.AnswerRaised(error_elsewhere(kinds, message, line))
             case "stumbled":
                 raise RuntimeError(clean(content, 500))
         raise plain.Garbage(f"an unknown reply: {clean(kind, 50)}")
@@ -197,8 +198,8 @@ def serve(number: int, address: str) -> None:
 
 def whole_time(chapter: str, seeds: Seeds, limits: Limits) -> float:
     """Seconds after which a submission has ended, whatever it does."""
-    exercises = engine.load_chapter(chapter)  # and no other: all of them take seconds to import
-    seeded = sum(len(own) * engine.STARVED * exercises[name].seconds for name, own in seeds.items())
+    exercises = exercise.load_chapter(chapter)  # and no other: all of them take seconds to import
+    seeded = sum(len(own) * judge.STARVED * exercises[name].seconds for name, own in seeds.items())
     return limits.clock * limits.seconds + seeded + (len(seeds) + 6) * limits.patience
 
 
@@ -219,17 +220,17 @@ def _work(channel: Connection) -> None:
 def run(cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, data: Path | None) -> Report:
     """What `run_apart` does. Changes random generators and the alarm clock of this process while it judges."""
     start = time.monotonic()
-    importlib.import_module(f"torchcourse.checks.{chapter.partition('_')[2]}")
-    send_checks_by_value()
+    exercise.load_chapter(chapter)
+    send_probes_by_value()
     report = Report()
     _notebook(report, cells, seeds, limits, data)
     report.seconds = time.monotonic() - start
     return report
 
 
-def send_checks_by_value() -> None:
-    """Probes of the checks travel with their code: in the sandbox of a notebook no chapter's module can be imported."""
-    for name in sandbox.CHAPTERS & sys.modules.keys():
+def send_probes_by_value() -> None:
+    """Probes of exercises travel with their code: in the sandbox of a notebook, none of their modules is there."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == LABS]:
         cloudpickle.register_pickle_by_value(sys.modules[name])
 
 
@@ -311,13 +312,13 @@ def judged(name: str, answer: Any, seeds: list[int]) -> dict[str, Any]:
     try:
         for seed in seeds:
             start = time.monotonic()
-            result = engine.evaluate(name, answer, seed)
+            result = judge.evaluate(name, answer, seed)
             if not result.correct:
                 break
     except Lost as lost:
         return {"outcome": "no verdict", "message": str(lost)}
     said = {key: getattr(result, key) for key in ("outcome", "message", "expected", "yours", "look")}
     stumbled = repr(result.judge_failed)[:500] if result.judge_failed else None
-    by_clock = not result.correct and time.monotonic() - start >= engine.STARVED * engine.find(name).seconds
+    by_clock = not result.correct and time.monotonic() - start >= judge.STARVED * exercise.find(name).seconds
     said = {key: value if value is None else clean(value, 2000) for key, value in said.items()}
     return said | {"stumbled": stumbled, "by_clock": by_clock, "watched": isinstance(answer, Remote) and answer.watched}

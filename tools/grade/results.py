@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from labcheck.exercise import load_chapters
+from labcheck.show import Result
 from tools.grade.collect import Missing, Submission
 from tools.grade.sandbox import LATE, Report
-from torchcourse.checks.engine import load_chapters
-from labcheck.show import Result
 
 if TYPE_CHECKING:
     from tools.grade.book import Book

@@ -21,8 +21,8 @@ UNFINISHED = "could not be reviewed to its end: parsing it takes too long or too
 UNPARSED = "holds a cell that is not Python"
 DEEPEST = 5  # magics within magics
 
-PRIVATE = "torchcourse.checks"  # students need four names of it
-PUBLIC = {"check", "evaluate", "hint", "progress"}
+PRIVATE = ("labcheck", "torchcourse_labs")  # students need some names of the first
+PUBLIC = {"board", "check", "evaluate", "hint", "lend", "progress"}
 INSIDE = "imports the inside of the checks: "
 SIGNS = {
     "looks into other code while it runs": (
@@ -193,26 +193,33 @@ def _without_options(line: str) -> str:
     return " ".join(words)
 
 
+def _inside(text: str) -> bool:
+    """Whether a dotted name, or a text with one, leads into the checks."""
+    return f"{PRIVATE[0]}." in text or PRIVATE[1] in text
+
+
 def _of(node: ast.AST, modules: set[str]) -> Iterator[str]:
     """The notes on one node of a syntax tree."""
     words: set[str] = set()
     if isinstance(node, ast.Import):
         words = {part for alias in node.names for part in alias.name.split(".")}
         modules |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-        yield from (INSIDE + alias.name for alias in node.names if alias.name.startswith(PRIVATE + "."))
+        yield from (INSIDE + alias.name for alias in node.names if _inside(alias.name))
     elif isinstance(node, ast.ImportFrom):
         module, names = node.module or "", {alias.name for alias in node.names}
         words = {*module.split("."), *names}
         modules |= {alias.asname or alias.name for alias in node.names}
-        if module.startswith(PRIVATE):
-            yield from (f"{INSIDE}{module}.{name}" for name in sorted(names - (PUBLIC if module == PRIVATE else set())))
+        if module.partition(".")[0] in PRIVATE:
+            yield from (
+                f"{INSIDE}{module}.{name}" for name in sorted(names - (PUBLIC if module == PRIVATE[0] else set()))
+            )
         if "solutions" in words:
             yield "looks for the solutions"
     elif isinstance(node, ast.Attribute):
         words = {node.attr}
         root, name = _dotted(node)
         words |= {name} if name == "sys.monitoring" else set()
-        if node.attr in ("engine", "EXERCISES"):
+        if node.attr == "EXERCISES":
             yield f"{INSIDE}{node.attr}"
         if not isinstance(node.ctx, ast.Load):
             if node.attr == WRITTEN:
@@ -249,7 +256,7 @@ def _of(node: ast.AST, modules: set[str]) -> Iterator[str]:
                 yield "computes the names of attributes"
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         words = {node.value} if node.value.startswith("_") else set()
-        if PRIVATE + "." in node.value:
+        if _inside(node.value):
             yield f"{INSIDE}named in a text"
         if "solutions/" in node.value or "/proc/" in node.value:
             yield "names files of the grader"

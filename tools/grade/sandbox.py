@@ -1,4 +1,4 @@
-"""The sandbox, made by bubblewrap: a submission sees Python, the package, the data, its own notebook, and nothing else.
+"""The sandbox, by bubblewrap: a submission sees Python, two packages, the data, its own notebook, and nothing else.
 
     out of reach   the network; other processes; every file but those that are `shown` (read-only), so no solutions,
                    no gradebook, no other submission, no home; the environment variables
@@ -33,16 +33,17 @@ from pathlib import Path
 import matplotlib
 import psutil
 
+import labcheck
 import torchcourse
 from tools import course, walls
 from tools.course import Chapter
 from tools.walls import MemoryGroup, open_program, seccomp
 from torchcourse.data.catalog import SPECS
+from torchcourse.place import LABS
 
 INSIDE = Path(__file__).parent / "inside"
-PACKAGE = Path(torchcourse.__file__).resolve().parent
-# Modules with reference solutions: the checks of the chapters, and what several of them share.
-CHAPTERS = {f"torchcourse.checks.{name}" for name in ("loops", "splits", *(each.slug for each in course.chapters()))}
+# What notebooks import. The exercises' own package, with its reference solutions, is never shown.
+PACKAGES = [Path(package.__file__).resolve().parent for package in (torchcourse, labcheck)]
 PR_SET_PDEATHSIG = 1
 ALLOW_ALL = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)  # a filter for machines whose calls `walls` does not know
 COLORS = re.compile(r"\x1b\[[\d;]*m")
@@ -119,22 +120,16 @@ def _bwrap() -> list[str]:
 
 
 def shown(data: Path | None) -> walls.Binds:
-    """What a submission may read: the system's programs, this Python, the package without chapters' checks, the data.
+    """What a submission may read: the system's programs, this Python, the package and its checks, the data.
 
-    A checkout of the course, perhaps with all submissions, and copies of the package may be inside the folders of
+    A checkout of the course, perhaps with all submissions, and copies of the exercises may be inside the folders of
     programs. Wherever those would show them, they are hidden.
     """
-    system = (Path("/etc/ld.so.cache"), Path("/etc/alternatives"), PACKAGE, *walls.programs())
+    system = (Path("/etc/ld.so.cache"), Path("/etc/alternatives"), *PACKAGES, *walls.programs())
     sets = [data.resolve() / folder for name in SPECS for folder in (name, SPECS[name].folder)] if data else []
     binds: walls.Binds = {path: path for path in (*system, *sets) if path.exists()}
-    packages = [each for each in walls.copies(PACKAGE) if (each / "checks").is_dir()]
-    checks = {place / "checks" for package in packages for place in walls.places(binds, package)}
-    walls.hide(binds, course.ROOT, packages)
-    for folder in checks:  # they hold reference solutions, also compiled
-        binds[folder] = None
-        for path in (PACKAGE / "checks").glob("*.py"):
-            secret = f"torchcourse.checks.{path.stem}" in CHAPTERS
-            binds[folder / path.name] = INSIDE / "hidden.py" if secret else path
+    exercises = walls.copies(PACKAGES[0].with_name(LABS))
+    walls.hide(binds, course.ROOT, walls.copies(PACKAGES[0]), *exercises)
     return binds
 
 
@@ -158,7 +153,7 @@ def _arguments(jail: Path, limits: Limits, data: Path | None, filter_: int) -> l
         "USER": "student",
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(PACKAGE.parent),
+        "PYTHONPATH": str(PACKAGES[0].parent),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",

@@ -7,7 +7,7 @@ Who may do what is the hub's to say. A student's token holds the scope REPORT an
 reports; the page is for users with access to the service: admins, and the group GROUP.
 
 A report comes from a student's own machine, so it may say anything. All of it is compared with what the course knows
-(standing.known), and nothing else is kept: no text of a report ever reaches the page. What one student has said counts
+(reports.known), and nothing else is kept: no text of a report ever reaches the page. What one student has said counts
 once, however often it comes. Students are told apart by a number made of their name and of a secret that is never
 written down; counts are in memory only, and end with the hub.
 """
@@ -107,10 +107,11 @@ class Board:
 
     def load(self) -> None:
         """Learn what the course knows. It takes seconds, with PyTorch, and the hub waits for the service to answer."""
+
         from labcheck import reports
 
-        standing.exercises()
-        self.standing, self.students = standing, standing.Class()
+        reports.exercises()
+        self.reports, self.students = reports, reports.Class()
         self.ready = True
 
     def number(self, name: str) -> str:
@@ -119,7 +120,7 @@ class Board:
 
     def add(self, student: str, body: bytes) -> None:
         """Count a report. Raises ValueError for what is none."""
-        report = self.standing.known(json.loads(body))
+        report = self.reports.known(json.loads(body))
         if student in self.students.students or len(self.students.students) < STUDENTS:
             self.students.add(student, report)
 

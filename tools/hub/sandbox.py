@@ -153,6 +153,14 @@ def settle(home: Path) -> int | None:
     return user
 
 
+PACKAGES = ("torchcourse", "labcheck", "torchcourse_labs")
+
+
+def packages() -> list[Path]:
+    """The folders of what notebooks import, and of the exercises."""
+    return [package(name) for name in PACKAGES]
+
+
 def package(name: str) -> Path:
     """The folder of an installed package, found without importing it."""
     return Path(importlib.util.find_spec(name).origin).parent
@@ -173,7 +181,7 @@ def trouble(state: Path) -> str:
     furnish(own, user, [])
     memory = Memory(None, None, 2**20, 2**20)
     with walls.open_program(program) as fd:
-        words = arguments(own / "home", [package("torchcourse")], state, own, user, memory, fd)
+        words = arguments(own / "home", packages(), state, own, user, memory, fd)
         words += [sys.executable, "-c", "import jupyterhub, importlib.util; importlib.util.find_spec('torchcourse')"]
         done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     shutil.rmtree(own)

@@ -45,7 +45,7 @@ class WalledSpawner(SimpleLocalProcessSpawner):
             program = until_started.enter_context(walls.open_program(walls.seccomp(shared_memory=not memory.strict)))
             ports = {"hub": here.hub_port} | ({"board": here.board_port} if here.board_port else {})
             listener = until_started.enter_context(await self._ways(own, ports))
-            readable = [sandbox.package("torchcourse"), ROOT / "hub" / "jupyter", *repositories]
+            readable = [*sandbox.packages(), ROOT / "hub" / "jupyter", *repositories]
             readable += [here.data] if here.data.exists() else []
             inside = [sys.executable, "-I", str(sandbox.PLACE / "inside.py"), str(listener.fileno())]
             inside += [str(self.port), *(f"{port}={sandbox.PLACE / name}" for name, port in ports.items()), "--"]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
-from torchcourse import data
 from torchcourse.data.catalog import spec
+from torchcourse.data.sets import load
 from torchcourse.errors import CourseError
+from torchcourse.place import root_folder
 
 PREFIXES = {"train": "train", "test": "t10k"}  # split -> how torchvision's file names begin
 
@@ -25,7 +26,7 @@ def torchvision_root(name: str = "mnist", root: str | os.PathLike | None = None)
         raise CourseError(
             f"torchvision_root knows mnist and fashion_mnist, not {name}: use data.load({name!r}, split)."
         )
-    return _folder(name, data.root_folder(root))
+    return _folder(name, root_folder(root))
 
 
 @functools.cache
@@ -39,7 +40,7 @@ def _folder(name: str, root: Path) -> Path:
     raw = Path(temporary.name) / spec(name).folder
     raw.mkdir(parents=True)
     for split, prefix in PREFIXES.items():
-        images = data.load(name, split, root)
+        images = load(name, split, root)
         (raw / f"{prefix}-images-idx3-ubyte").write_bytes(_idx(images.images[:, 0]))
         (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(_idx(images.labels.to(torch.uint8)))
     return Path(temporary.name)

@@ -16,11 +16,9 @@ import importlib
 import itertools
 import os
 import re
-import socket
 import sys
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -28,6 +26,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from torchcourse.distributed.network import loopback, on_loopback
 from torchcourse.errors import CourseError
 
 __all__ = ["Process", "load_ipython_extension", "loopback", "on_loopback", "register", "setup"]
@@ -107,33 +106,6 @@ def setup(backend: str | None = None, alone: bool = False) -> Process:
         dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, **options)
     dist.barrier()  # gloo connects in the background; afterwards every rank is there
     return Process(world.rank, world.local_rank, world.size, device, backend)
-
-
-def loopback() -> str:
-    """The network interface by which a machine reaches itself, "lo" or "lo0"; "" where there is none.
-
-    Ranks that are all on one machine need no other. Without GLOO_SOCKET_IFNAME, gloo looks up the machine's own name,
-    which may be unknown, belong to another machine, or take a minute to look up.
-    """
-    return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "")
-
-
-@contextmanager
-def on_loopback() -> Iterator[None]:
-    """Process groups made in this block use the loopback interface, whatever GLOO_SOCKET_IFNAME says.
-
-    It may name the network of a cluster's nodes, which this machine does not have. The change is for this block only:
-    what the process starts later, such as a job on several machines, must not inherit it.
-    """
-    before = os.environ.pop("GLOO_SOCKET_IFNAME", None)
-    if loopback():
-        os.environ["GLOO_SOCKET_IFNAME"] = loopback()
-    try:
-        yield
-    finally:
-        os.environ.pop("GLOO_SOCKET_IFNAME", None)
-        if before is not None:
-            os.environ["GLOO_SOCKET_IFNAME"] = before
 
 
 # ---------------------------------------- who am I?

@@ -29,7 +29,8 @@ import warnings
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from torchcourse.distributed import loopback, places, warm
+from torchcourse.distributed import places, warm
+from torchcourse.distributed.network import loopback
 from torchcourse.distributed.rank import CONSEQUENCE, shorten
 from torchcourse.errors import CourseError
 

@@ -56,7 +56,7 @@ def afterward(answer: Any, *cases: tuple) -> None:
 
 exercise = Exercise(
     title="All distances at once",
-    minutes=8,
+    minutes=10,
     difficulty=3,
     points=3,
     takeaway="[n, 1, d] against [1, m, d] gives every pair, [n, m, d]: the broadcasting trap, used on purpose.",
@@ -109,4 +109,5 @@ exercise = Exercise(
             ),
         ],
     ),
+    lends=solution,
 )

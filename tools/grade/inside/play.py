@@ -56,13 +56,14 @@ def play(job: dict) -> None:
 
     from torchcourse import importing
 
-    importing.load("torch", "torchcourse.checks")
+    importing.load("torch", "labcheck")
     import labcheck
+    from labcheck import judge, lab
     from labcheck.show import Result
 
     sys.path[0] = ""  # as in a notebook: a file that a cell has written can be imported
     # Some labs end with a figure made by the student's functions where these are right: here, by all of them.
-    checks.evaluate = checks.engine.evaluate = lambda name, *_, **__: Result(name, "correct", "")
+    labcheck.evaluate = judge.evaluate = lab.evaluate = lambda name, *_, **__: Result(name, "correct", "")
     grader = socket.socket(fileno=job["channel"])
     served = {name: socket.socket(fileno=number) for name, number in job["served"].items()}
     errors: list[str] = []
@@ -94,7 +95,7 @@ def play(job: dict) -> None:
         shown: list = []
         try:
             if "asks" in cell:
-                from torchcourse.checks import switches
+                from labcheck import switches
 
                 answer = eval(cell["asks"], shell.user_ns)
                 channel = served.pop(cell["name"])
@@ -247,7 +248,7 @@ def can_be_asked(answer: Any) -> bool:
 
 def answer_questions(plain: Any, answer: Any, channel: socket.socket, at_work: threading.Event | None = None) -> None:
     """Call the grader's probes with the answer until the grader hangs up. at_work: set during each call."""
-    from torchcourse.checks import switches
+    from labcheck import switches
 
     at_work = at_work or threading.Event()
     try:
@@ -322,18 +323,19 @@ def hung_up(channel: socket.socket) -> bool:
 
 def reply_to(plain: Any, probe: Callable, answer: Any, args: tuple, options: dict) -> tuple[dict, bytes]:
     """What a probe returns or raises, as plain data."""
-    from torchcourse.checks import engine
+    from labcheck import verdict
+    from labcheck.answer import line_of
 
     try:
         document, block = plain.pack(probe(answer, *args, **options))
         return {"value": document}, block
-    except engine.NotAttempted:
+    except verdict.NotAttempted:
         return {"not attempted": True}, b""
-    except engine.Incorrect as wrong:
+    except verdict.Incorrect as wrong:
         return {"incorrect": [wrong.problem, wrong.expected, wrong.yours, wrong.look]}, b""
-    except engine.AnswerRaised as raised:
+    except verdict.AnswerRaised as raised:
         kinds = [kind.__name__ for kind in type(raised.error).__mro__]
-        return {"raised": [kinds, str(raised.error)[:TEXT], engine.line_of(raised.error)]}, b""
+        return {"raised": [kinds, str(raised.error)[:TEXT], line_of(raised.error)]}, b""
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return {"stumbled": f"{type(error).__name__}: {error}"[:TEXT]}, b""
 

@@ -1,0 +1,1 @@
+"""What single labs work with: a budget of batches, a training run to interrupt, the targets of the capstone."""

@@ -1,0 +1,1 @@
+"""Pictures and sums of single chapters: a notebook imports the module of its subject."""

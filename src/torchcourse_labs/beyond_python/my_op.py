@@ -1,0 +1,196 @@
+"""Register an operator: what it computes, a fake, and a gradient."""
+
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labcheck.answer import attempted, call, observe
+from labcheck.compare import near, same
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.verdict import Incorrect, wrong_if
+from torchcourse_labs.beyond_python._native import registered
+from torchcourse_labs.beyond_python._shared import SECONDS, first_line, quietly
+
+Row = tuple[Tensor, int, Tensor]  # x, width, and the gradient that comes back to the operator's result
+
+
+def sliding_mean(array: np.ndarray, width: int) -> np.ndarray:
+    """The function that the lab gives."""
+    return np.lib.stride_tricks.sliding_window_view(array, width, axis=1).mean(axis=2)
+
+
+def solution(name: str) -> None:
+    @torch.library.custom_op(name, mutates_args=())
+    def moving_mean(x: torch.Tensor, width: int) -> torch.Tensor:
+        return torch.from_numpy(sliding_mean(x.numpy(), width)).contiguous()
+
+    @moving_mean.register_fake
+    def _(x, width):
+        return x.new_empty(x.shape[0], x.shape[1] - width + 1)
+
+    def remember(ctx, inputs, output):
+        ctx.width = inputs[1]
+
+    def backward(ctx, gradient):
+        around = F.pad(gradient, (ctx.width - 1, ctx.width - 1))
+        return around.unfold(1, ctx.width, 1).mean(dim=2), None
+
+    moving_mean.register_autograd(backward, setup_context=remember)
+
+
+def draw(rng: Inputs) -> list[Row]:
+    """Both dtypes, a width of 1 and one of the whole row, a transposed tensor, and a slice."""
+    rows, columns = rng.sizes(2, 5, 9)
+    x = rng.randn(rows, columns)
+    pairs = ((x.double(), rng.size(2, 4)), (x, 1), (x, columns), (rng.randn(columns, rows).T, 3), (x[:, ::2], 2))
+    return [(x, width, rng.randn(len(x), x.shape[1] - width + 1).to(x.dtype)) for x, width in pairs]
+
+
+def tried(answer: Callable, rows: list[Row]) -> dict[str, Any]:
+    """A probe: what the operator returns and promises, its gradients, and what opcheck finds. Errors are strings."""
+    attempted(answer)
+    namespace = f"lab_{uuid.uuid4().hex}"
+    with quietly():
+        call(answer, f"{namespace}::moving_mean", may_return_none=True)
+        try:
+            operator = registered(f"{namespace}::moving_mean")
+        except AttributeError:
+            return {"missing": True}
+
+        def in_words(error: Any) -> str:  # without folders, and without names that differ in each run
+            line = re.sub(r" \(with implementation in <.*?>\)", "", first_line(error)).replace(namespace, "lab")
+            return re.sub(r"'GeneratedBackwardFor_\w+' object", "ctx", line)
+
+        def attempt(function: Callable, *inputs: Any) -> Any:
+            try:
+                return function(*inputs)
+            except Exception as error:
+                return in_words(error)
+
+        def promise(x: Tensor, width: int) -> tuple:
+            result = operator(x.to("meta"), width)
+            return tuple(result.shape), result.dtype
+
+        def gradient(x: Tensor, width: int, back: Tensor) -> Tensor:
+            x = x.clone().requires_grad_()
+            result = operator(x, width)
+            operator(x, 1)  # another call, before this one goes backward: what a call saves belongs to it
+            return torch.autograd.grad(result, x, back)[0]
+
+        def opinion(x: Tensor, width: int) -> list[str]:
+            verdicts = attempt(lambda: torch.library.opcheck(operator, (x, width), raise_exception=False))
+            verdicts = {"opcheck": verdicts} if isinstance(verdicts, str) else verdicts
+            return [f"{test}: {in_words(verdict)}" for test, verdict in verdicts.items() if verdict != "SUCCESS"]
+
+        (x, width, _), transposed = rows[0], rows[3]
+        checked = (x.clone(), width), (x.clone().requires_grad_(), width), transposed[:2]
+        return {
+            "results": [attempt(operator, x.clone(), width) for x, width, _ in rows],
+            "promises": [attempt(promise, x, width) for x, width, _ in rows],
+            "gradients": [attempt(gradient, *row) for row in rows],
+            "opcheck": [objection for inputs in checked for objection in opinion(*inputs)],
+        }
+
+
+def judge(answer: Any, rng: Inputs) -> None:
+    rows = draw(rng)
+    seen = observe(answer, tried, rows)
+    wrong_if(
+        "missing" in seen,
+        "no_operator",
+        "There is no operator of that name after your function has run.",
+        look="the first argument of `custom_op`: the name that your function gets",
+    )
+    judge_results(rows, seen["results"], seen["promises"])
+    judge_gradients(rows, seen["gradients"])
+    if seen["opcheck"]:
+        raise Incorrect(
+            "Your results and gradients are right, but opcheck objects.",
+            "an operator that compiles and leaves x as it is",
+            seen["opcheck"][0],
+            "a contiguous result, as the fake promises; in `backward`, PyTorch's functions or your own operator",
+        )
+
+
+def judge_results(rows: list[Row], results: list, promises: list) -> None:
+    error = next((result for result in results if isinstance(result, str)), "")
+    if error:
+        look = "its arguments, (Tensor x, int width), and what it returns: a new tensor"
+        raise Incorrect("Your operator raises an error.", yours=error, look=look)
+    for (x, width, _), result, promise in zip(rows, results, promises, strict=True):
+        expected, what = x.unfold(1, width, 1).mean(2), f"for {x.dtype}, rows of {x.shape[1]} and a width of {width}"
+        same(result, expected, f"The result {what}")
+        if x.dtype == torch.float64 and not near(result, expected, 1e-9, 1e-9):
+            look = "`float()`, `np.float32`: NumPy computes in the dtype that it gets"
+            raise Incorrect("For a float64 x, the results of your operator have only seven digits.", look=look)
+        wrong_if(
+            isinstance(promise, str),
+            "no_fake",
+            "Your operator computes, but it has no fake that works: export and compile ask what shape and dtype come "
+            "out, and their tensors hold no values.",
+            look="`register_fake`, `x.new_empty(...)`",
+            yours=promise,
+        )
+        right = tuple(expected.shape), x.dtype
+        wrong_if(
+            promise != right,
+            "wrong_promise",
+            f"Your fake promises another shape or dtype than the operator returns {what}.",
+            look="`x.new_empty(...)` takes the dtype of x",
+            expected=right,
+            yours=promise,
+        )
+
+
+def judge_gradients(rows: list[Row], gradients: list) -> None:
+    error = next((gradient for gradient in gradients if isinstance(gradient, str)), "")
+    wrong_if(
+        "no autograd formula" in error or "does not require grad" in error,
+        "no_gradient",
+        "Your operator has no gradient: a model with it cannot be trained.",
+        look="`register_autograd`",
+    )
+    wrong_if(
+        "incorrect number of gradients" in error or "different than None at position" in error,
+        "none_for_width",
+        "`backward` returns one value for each input, in their order: the gradient for x, then None for the width.",
+    )
+    if error:
+        look = "`backward`, and `setup_context=` of `register_autograd`, which keeps what `backward` needs in `ctx`"
+        raise Incorrect("Your operator computes, but not its gradient.", yours=error, look=look)
+    sums = [F.pad(back, (width - 1, width - 1)).unfold(1, width, 1).sum(2) for _, width, back in rows]
+    wrong_if(
+        near(gradients, sums),
+        "not_divided",
+        "Your gradient is not divided by the width: the operator is a mean, not a sum.",
+    )
+    for (_, width, _), gradient, summed in zip(rows, gradients, sums, strict=True):
+        look = "each value of x is in up to `width` windows, and each of them sends a gradient back"
+        same(gradient, summed / width, f"The gradient for a width of {width}", look=look)
+
+
+exercise = Exercise(
+    title="An operator of your own",
+    minutes=14,
+    difficulty=4,
+    points=4,
+    takeaway="An operator is three things: what it computes, what comes out without computing it, and its gradient.",
+    hints=(
+        "The lecture's `snap` has the same three parts. But here the result is smaller than x, and `backward` needs "
+        "the second input, a number.",
+        "The fake knows the shape and dtype of x: `x.new_empty(rows, columns)` keeps the dtype. For `backward`, "
+        "`setup_context(ctx, inputs, output)` puts the width into `ctx.width`.",
+        "Each x is in up to `width` windows, so its gradient is the mean over `width` neighboring gradients, with "
+        "zeros beyond both ends: `F.pad(gradient, (width - 1, width - 1)).unfold(1, width, 1).mean(dim=2)`. Return "
+        "None for the width.",
+    ),
+    judge=judge,
+    seconds=SECONDS,
+)

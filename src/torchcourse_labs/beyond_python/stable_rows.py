@@ -1,0 +1,169 @@
+"""Turn int8 rows and their scales into floats, as an operator in C++."""
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labcheck.answer import call, observe
+from labcheck.compare import near, same
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.verdict import Incorrect, NotHere, wrong_if
+from torchcourse.errors import CourseError
+from torchcourse_labs.beyond_python._native import build, invoke, lacks
+from torchcourse_labs.beyond_python._shared import SECONDS
+
+HEAD = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/util/Exception.h>
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+Tensor unpack(const Tensor& numbers, const Tensor& scales) {
+#line 1 "your line"
+"""
+TAIL = """
+}
+
+STABLE_TORCH_LIBRARY(lab, library) { library.def("unpack(Tensor numbers, Tensor scales) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(lab, CPU, library) { library.impl("unpack", TORCH_BOX(&unpack)); }
+"""
+
+
+def solution() -> str:
+    return """
+    STD_TORCH_CHECK(scales.size(0) == numbers.size(0), "there must be one scale for each row");
+    int64_t rows = numbers.size(0), columns = numbers.size(1);
+    Tensor dense = torch::stable::contiguous(numbers), factors = torch::stable::contiguous(scales);
+    Tensor result = torch::stable::new_empty(numbers, {rows, columns}, ScalarType::Float);
+    const int8_t* from = dense.const_data_ptr<int8_t>();
+    const float* factor = factors.const_data_ptr<float>();
+    float* to = result.mutable_data_ptr<float>();
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t column = 0; column < columns; column++)
+            to[row * columns + column] = factor[row] * from[row * columns + column];
+    return result;
+    """
+
+
+def draw(rng: Inputs) -> tuple[dict[str, tuple[Tensor, Tensor]], dict[str, tuple[Tensor, Tensor]]]:
+    """Inputs that have a result, and inputs that the operator should refuse."""
+    rows, columns = rng.sizes(2, 3, 7)
+    many = rng.rand(2 * rows) + 0.1
+    scales = many[:rows]
+
+    def numbers(*shape: int) -> Tensor:
+        return rng.ints(-127, 128, shape, torch.int8)
+
+    return {
+        "an ordinary tensor": (numbers(rows, columns), scales),
+        "a transposed tensor": (numbers(columns, rows).T, scales),
+        "a slice": (numbers(rows, columns + 3)[:, 1:-2], scales),
+        "scales that are a slice": (numbers(rows, columns), many[::2]),
+        "a tensor without rows": (numbers(0, columns), scales[:0]),
+        "a tensor without columns": (numbers(rows, 0), scales),
+    }, {
+        "float32 numbers": (numbers(rows, columns).float(), scales),
+        "uint8 numbers": (rng.ints(0, 256, (rows, columns), torch.uint8), scales),
+        "float64 scales": (numbers(rows, columns), scales.double()),
+        "one scale too few": (numbers(rows, columns), scales[:-1]),
+        "one scale too many": (numbers(rows, columns), many[: rows + 1]),
+        "one scale for all rows": (numbers(rows, columns), scales[:1]),
+    }
+
+
+def built(answer: Callable, given: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
+    """A probe: what the answer's C++ returns for each of the inputs, each in a process of its own."""
+    lines = call(answer)
+    if not isinstance(lines, str):
+        return {"no string": lines}
+    if lacking := lacks():
+        return {"lacks": lacking}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return {"results": invoke(build(HEAD + lines + TAIL, folder), "lab::unpack", given)}
+        except CourseError as error:
+            return {"compiler": str(error)}
+
+
+def judge(answer: Any, rng: Inputs) -> None:
+    good, bad = draw(rng)
+    seen = observe(answer, built, [*good.values(), *bad.values()])
+    wrong_if(
+        "no string" in seen,
+        "no_string",
+        "Your function should return the C++ lines as a string.",
+        yours=seen.get("no string"),
+    )
+    if "lacks" in seen:
+        raise NotHere(
+            f"This machine can't check it. {seen['lacks']} Or skip the exercise: nothing else in the lab depends on it."
+        )
+    wrong_if(
+        "compiler" in seen,
+        "compiler",
+        f"Your lines don't compile. The compiler says: {seen.get('compiler')}",
+    )
+    results = dict(zip([*good, *bad], seen["results"], strict=False))  # a crash ends the list
+    right_at_first = False
+    for what, (numbers, scales) in good.items():
+        result, expected = results[what], numbers * scales[:, None]
+        wrong_if(
+            result is None,
+            "crash",
+            f"For {what}, your operator crashed the process that ran it: it touches memory that it doesn't own, or it "
+            "ends without `return`.",
+        )
+        if isinstance(result, str):
+            raise Incorrect(f"Your operator raises an error for {what}.", "a float32 tensor", result)
+        wrong_if(
+            right_at_first and numbers.numel() and not near(result, expected, dtype=True),
+            "memory_order",
+            f"Your operator is right for an ordinary tensor, but not for {what}: there, the values lie in memory in "
+            "another order, or with gaps.",
+            look="`torch::stable::contiguous(x)`, and the pointer of what it returns",
+        )
+        look = "which scale you take, and which number: in memory, row i begins at place `i * columns`"
+        same(result, expected, f"The result for {what}", look=look)
+        right_at_first = True
+    for what, (numbers, scales) in bad.items():
+        result = results[what]
+        returned = "crashes the process" if result is None else "returns a result"
+        wrong_if(
+            not isinstance(result, str) and len(scales) == len(numbers),
+            "another_dtype",
+            f"With {what}, your operator {returned}; it should raise an error. Refuse every other dtype, even one "
+            "of the same size.",
+            look="`const_data_ptr<int8_t>()` and `const_data_ptr<float>()` check the dtype; a cast doesn't",
+        )
+        wrong_if(
+            not isinstance(result, str),
+            "number_of_scales",
+            f"With {what}, your operator {returned}; it should raise an error. There has to be one for each row.",
+            look="`STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`, which raises if that is false",
+        )
+
+
+exercise = Exercise(
+    title="The same weights in C++",
+    minutes=13,
+    difficulty=4,
+    points=3,
+    takeaway="C++ trusts what you say about memory: check dtype, order, and sizes once, before you touch it.",
+    hints=(
+        'Three parts: a check with `STD_TORCH_CHECK(condition, "message")`, then tensors whose memory is in order, '
+        "then two loops.",
+        "`torch::stable::contiguous(x)` returns x itself or a copy in order. A new tensor: "
+        "`torch::stable::new_empty(numbers, {rows, columns}, ScalarType::Float)`.",
+        "`const int8_t* from = dense.const_data_ptr<int8_t>();` and `float* to = result.mutable_data_ptr<float>();`; "
+        "row and column are at `from[row * columns + column]`.",
+    ),
+    judge=judge,
+    seconds=2 * SECONDS,
+)

@@ -1,0 +1,196 @@
+"""The script around a program that stops before the time limit and goes on in the next start of the same job."""
+
+import itertools
+import re
+from typing import Any
+
+from labcheck.answer import call, observe
+from labcheck.compare import same
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.verdict import Incorrect, wrong_if
+from torchcourse_labs.cluster import _pretend_slurm as slurm
+from torchcourse_labs.cluster._shared import judge_text
+
+AGAIN = 75  # the status of a program that has saved and wants to be started again (chapter 09)
+
+
+def solution(program: str, seconds: int, most: int) -> str:
+    return f"""#!/bin/bash
+#SBATCH --time=1:00:00
+#SBATCH --signal=USR1@{seconds}
+#SBATCH --requeue
+#SBATCH --open-mode=append
+status=0
+srun python {program} || status=$?
+if [ $status -eq 75 ] && [ ${{SLURM_RESTART_COUNT:-0}} -lt {most} ]; then
+    scontrol requeue $SLURM_JOB_ID
+fi
+exit $status
+"""
+
+
+def nights(answer: Any, program: str, seconds: int, most: int, job: int) -> dict:
+    """A probe: the scripts for `most` restarts and for one, and what they do in nights that end in different ways."""
+    texts = [call(answer, program, seconds, restarts, may_return_none=True) for restarts in (most, 1)]
+    if not all(map(slurm.is_script, texts)):
+        return {"texts": texts}
+    site = {"hosts": ["n1"], "nodelist": "n1", "job": job}
+    return {
+        "texts": texts,
+        "finished": slurm.run_job(texts[0], status=0, **site),
+        "crashed": slurm.run_job(texts[0], status=1, **site),
+        "killed": slurm.run_job(texts[0], status=137, **site),
+        "stopped": slurm.run_job(texts[0], signaled=True, **site),
+        "last": slurm.run_job(texts[0], status=AGAIN, restarts=most - 1, **site),
+        "too often": slurm.run_job(texts[0], status=AGAIN, restarts=most, **site),
+        "first of one": slurm.run_job(texts[1], status=AGAIN, **site),
+    }
+
+
+def requeues(night: dict) -> list[dict]:
+    return [each for each in night["calls"] if each["command"] == "scontrol" and "requeue" in each["words"]]
+
+
+def after_requeue(ran: list[str]) -> str:
+    """The first command after `scontrol requeue` that does something. ran: the commands, as `bash -x` shows them."""
+    commands = [line.lstrip("+").strip() for line in ran if line.startswith("+")]
+    later = list(itertools.dropwhile(lambda line: not line.startswith("scontrol requeue"), commands))[1:]
+    idle = "exit", "echo", "printf", "return", "true", ":", "[", "[[", "test", "((", "break", "set", "sleep", "wait"
+    words = [line.split()[0].strip("'") for line in later]
+    return next((line for line, word in zip(later, words, strict=True) if "=" not in word and word not in idle), "")
+
+
+def judge(answer: Any, rng: Inputs) -> None:
+    request = (f"train.py run{rng.size(2, 99)}", rng.size(65, 290), rng.pick([10, 100]))
+    job = rng.size(1000, 9000)
+    seen = observe(answer, nights, *request, job)
+    texts = seen.pop("texts")
+    for text in texts:
+        judge_text(text)
+    options = slurm.options_of(texts[0])
+    judge_start(options, seen, *request)
+    judge_stop(seen["stopped"])
+    judge_restarts(seen, request[2], job)
+    judge_end(options, seen)
+
+
+def judge_start(options: dict[str, str], seen: dict[str, dict], program: str, seconds: int, most: int) -> None:
+    form = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?(\w+)(?:@(\d+))?", options.get("signal", ""))
+    yours = f"{form[1].replace('10', 'USR1')}, {form[2] or 60} seconds before the limit" if form else "none"
+    look = "`#SBATCH --signal=USR1@…`; without a signal, Slurm ends the program at its limit without a warning"
+    same(yours, f"USR1, {seconds} seconds before the limit", "The signal that the script asks for", look=look)
+    starts = [[" ".join(c["words"]) for c in night["calls"] if "processes" in c] for night in seen.values()]
+    if not all(starts):
+        look = "`srun python …`, and no `&` without a `wait` behind it"
+        problem = "Your script never starts the program, or ends before the program does."
+        raise Incorrect(problem, yours=seen["finished"]["errors"], look=look)
+    same(starts[0][0], program, "The program with its arguments")
+    look = "the time of this job is up, so what helps is the queue"
+    same(max(map(len, starts)), 1, "How often your script starts the program", look=look)
+
+
+def judge_stop(stopped: dict) -> None:
+    """The night in which the signal comes."""
+    wrong_if(
+        not all(each["saved"] for each in requeues(stopped)),
+        "requeued_unsaved",
+        "The job is requeued before the program has saved: the requeue ends it, and the work is lost.",
+        look="the program has to get the signal, save, and end; then look at its status. The signal also ends a `wait`",
+    )
+    wrong_if(
+        stopped["saving"] and not stopped["saved"],
+        "one_wait",
+        "Your script ends while the program still saves, and the job ends with it: the signal ends `wait` at once, "
+        "with status 138. A second `wait` is missing.",
+        look="what comes after the first `wait`, and whose status `$?` is there",
+    )
+    wrong_if(
+        not stopped["saved"],
+        "signal_lost",
+        "The signal does not reach the program. Slurm sends it to what `srun` started, or with `B:` to the shell "
+        "alone, which waits for its command before it does anything.",
+        look="`--signal=USR1@…` without `B:`, and `srun` in front of the program. With `B:`, the program runs in the "
+        "background (`srun … &`), a `trap` passes the signal on, and `wait` waits for the program, twice",
+    )
+    wrong_if(
+        not requeues(stopped),
+        "not_requeued",
+        "The program stopped and saved, and this job was not put back into the queue with `scontrol requeue`.",
+        look="the status after `srun`: `set -e` ends the script there, another command replaces `$?`, and a `wait` "
+        "that a signal ends has 138. Then the condition: `-eq 75`, `-lt` (between `[` and `]`, `<` reads a file), and "
+        "in the first start SLURM_RESTART_COUNT does not exist. Another job (`sbatch`) waits at the end of the queue",
+        yours=stopped["errors"],
+    )
+
+
+def judge_restarts(seen: dict[str, dict], most: int, job: int) -> None:
+    wrong_if(
+        requeues(seen["finished"]),
+        "after_success",
+        "A training run that is finished goes back into the queue and starts again needlessly.",
+    )
+    wrong_if(
+        requeues(seen["crashed"]) or requeues(seen["killed"]),
+        "after_crash",
+        "A program that crashed goes back into the queue, where it crashes again, all night.",
+        look="only the status 75 says that it has saved",
+    )
+    wrong_if(
+        requeues(seen["too often"]),
+        "once_more",
+        f"After {most} restarts the job goes back into the queue once more, and {most} are allowed.",
+        look=f"the comparison with SLURM_RESTART_COUNT, which is {most} then. Between `[` and `]` it is `-lt`: `<` and "
+        "`>` read and write a file there",
+    )
+    look = "`-lt`, and 0 where SLURM_RESTART_COUNT does not exist; in `[[ ]]`, `<` compares texts, and 9 comes after 10"
+    same(len(requeues(seen["last"])), 1, "The number of requeues when one restart is left", look=look)
+    same(len(requeues(seen["first of one"])), 1, "The number of requeues after the first start of two", look=look)
+    words = [each["words"][1:] for each in requeues(seen["stopped"])]
+    same(words, [[str(job)]], "What `scontrol requeue` gets, the number of this job, once,", look="$SLURM_JOB_ID")
+    late = after_requeue(seen["stopped"]["ran"])
+    wrong_if(
+        late,
+        "after_requeue",
+        f"After `scontrol requeue` comes `{late}`, and Slurm may end the script before that.",
+        look="`scontrol requeue` comes last, with nothing but `exit` behind it",
+    )
+
+
+def judge_end(options: dict[str, str], seen: dict[str, dict]) -> None:
+    crashed, stopped = seen["crashed"]["status"], seen["too often"]["status"]
+    wrong_if(
+        crashed != 1 or stopped != AGAIN,
+        "status_lost",
+        f"After a crash the job ends with status {crashed}, and after the last restart with {stopped}; both should be "
+        "the program's.",
+        look="`status=$?` in the line after `srun` (every command, `if` and `[` too, sets `$?` anew), and `exit "
+        "$status` as the last line",
+    )
+    same(seen["finished"]["status"], 0, "The status of the job after a success")
+    if "requeue" not in options:
+        look = "`#SBATCH --requeue`: some sites don't allow it unless you do"
+        raise Incorrect("The script does not say that it may be requeued.", look=look)
+    if not options.get("open-mode", "").startswith("a"):
+        look = "`#SBATCH --open-mode=append`"
+        raise Incorrect("The second start overwrites the log of the first one.", look=look)
+
+
+exercise = Exercise(
+    title="Come back after the limit",
+    minutes=15,
+    difficulty=3,
+    points=5,
+    seconds=180.0,
+    takeaway="Slurm sends the signal, your program saves and says so with its exit status, and only then the script "
+    "requeues: one status leads back into the queue, every other one ends the job.",
+    hints=(
+        "Four #SBATCH lines and four steps: start, keep the status, look at it, end with it. The shell forgets a "
+        "status with the next command, so keep it at once in a variable.",
+        "`status=0`, then `srun python … || status=$?`. The number of restarts is in SLURM_RESTART_COUNT, which does "
+        "not exist in the first start: `${SLURM_RESTART_COUNT:-0}`. In an f-string, braces of bash are doubled.",
+        "`if [ $status -eq 75 ] && [ ${{SLURM_RESTART_COUNT:-0}} -lt {most} ]; then scontrol requeue $SLURM_JOB_ID; "
+        "fi`, and at the very end `exit $status`.",
+    ),
+    judge=judge,
+)

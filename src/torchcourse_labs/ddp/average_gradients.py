@@ -1,0 +1,47 @@
+"""Turn each gradient into its mean over all ranks: the heart of data parallel training."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from torchcourse_labs.ddp._shared import draw, judge_gradients, watch
+
+
+def solution(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+
+def judge(answer: Any, rng: Inputs) -> None:
+    model, gradients = draw(rng)
+    judge_gradients(watch(answer, model, gradients), model, gradients)
+
+
+exercise = Exercise(
+    title="Average the gradients",
+    minutes=10,
+    difficulty=3,
+    points=3,
+    takeaway="This loop is the heart of data parallel training. DistributedDataParallel does the same, earlier and in "
+    "fewer messages.",
+    hints=(
+        "One all-reduce for each parameter adds up its gradients over the ranks. Which parameters take part must not "
+        "depend on the rank.",
+        "Skip what is frozen (`requires_grad` is False on all ranks alike). Where `.grad` is None, first put zeros of "
+        "the same shape there, then do what all ranks do.",
+        "`dist.all_reduce(parameter.grad)`, then `parameter.grad /= dist.get_world_size()`, in a loop over "
+        "`model.parameters()`; before it, `parameter.grad = torch.zeros_like(parameter)` if it is None.",
+    ),
+    judge=judge,
+    seconds=120.0,  # the first check of a session starts a server, which makes the processes
+    lends=solution,
+)

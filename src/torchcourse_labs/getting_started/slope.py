@@ -1,0 +1,108 @@
+"""The slope of any function at one place: a first gradient by autograd."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.spec import Spec, looks_like, raises_like
+from labcheck.verdict import wrong_if
+
+
+class Cubic:
+    """A polynomial and 1000·x, where autograd takes that last term for a constant.
+
+    So `.grad` is the slope of the polynomial, and a difference quotient, however it is computed, is off by 1000.
+    """
+
+    def __init__(self, a: float, b: float, c: float) -> None:
+        self.a, self.b, self.c = a, b, c
+
+    def __call__(self, x: Any) -> Any:
+        constant = x.detach() if isinstance(x, torch.Tensor) else x
+        return self.a * x**3 + self.b * x**2 + self.c * x + 1000 * constant
+
+
+def draw(rng: Inputs) -> list[tuple]:
+    """A float, an integer, and 0, which `if x` takes for none. One function goes up, another one down."""
+    places = round(0.5 + 1.5 * rng.rand(1).item(), 3), rng.size(1, 3), 0
+    sign = rng.pick([-1, 1])
+    return [(Cubic(*(s * (1 + rng.rand(3))).tolist()), x) for x, s in zip(places, (sign, -sign, sign), strict=True)]
+
+
+def solution(f: Callable, x: float) -> float:
+    x = torch.tensor(float(x), requires_grad=True)
+    f(x).backward()
+    return x.grad.item()
+
+
+def explain(yours: float, expected: float, f: Callable, x: float) -> None:
+    wrong_if(
+        abs(yours - (expected + 1000)) < 200,
+        "difference_quotient",
+        "You compared values of f at nearby points. This f has a term that autograd takes for a constant, so a "
+        "difference quotient gives another number.",
+        look="autograd needs one point and no step: `.backward()`, then `.grad`",
+    )
+
+
+exercise = Exercise(
+    title="A slope by autograd",
+    minutes=5,
+    difficulty=2,
+    points=2,
+    takeaway="Three steps, and they work for any function built from tensor operations: a tensor that requires "
+    "gradients, `backward()` on the result, `.grad` of the input.",
+    hints=(
+        "Three steps, as in the lecture: make a tensor that PyTorch watches, compute with it, go backward.",
+        "The number must become a float tensor with `requires_grad=True`. After `y.backward()`, the slope is in the "
+        "`.grad` of the tensor you started from, and `.item()` turns it into a Python number.",
+        "`x = torch.tensor(float(x), requires_grad=True)`, then `f(x).backward()`, then return `x.grad.item()`.",
+    ),
+    judge=Spec(
+        draw=draw,
+        solution=solution,
+        rtol=2e-6,
+        atol=0,
+        explain=explain,
+        says=[
+            looks_like(
+                "value",
+                "That is the value of f at x, not its slope there.",
+                lambda f, x: f(x),
+                look="return `.grad` of x, after `.backward()`",
+            ),
+            raises_like(
+                "integer",
+                "x may be an integer, and only floating-point tensors can have gradients.",
+                "Only Tensors of floating point",
+                look="`float(x)` before it becomes a tensor",
+            ),
+            raises_like(
+                "no_graph",
+                "There is no graph to go back through: no gradient leads from your result to x.",
+                "does not require grad",
+                look="what you pass to f: a tensor with `requires_grad=True`. After that, nothing may cut the result "
+                "off from it: `detach`, `no_grad`, `.data`, `.item()`",
+            ),
+            raises_like(
+                "plain_number",
+                "You used a plain Python number where you need a tensor: x is a number, and what f returns for a "
+                "number is one, too.",
+                "'float' object has no attribute",
+                "'int' object has no attribute",
+                look="make a tensor of x first, then call f with that tensor",
+            ),
+            raises_like(
+                "no_gradient",
+                "What you took for the gradient is None: `.grad` is None until `backward()` has run, and `backward()` "
+                "itself returns None.",
+                "'NoneType'",
+                look="`.grad` of the very tensor that you made with `requires_grad=True`, not of one computed from it",
+            ),
+        ],
+    ),
+    lends=solution,
+)

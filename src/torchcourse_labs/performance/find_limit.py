@@ -1,0 +1,103 @@
+"""What limits a training step whose parts overlap, and what its removal would gain at most."""
+
+from typing import Any
+
+from labcheck.compare import near, same
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.spec import Spec
+from labcheck.verdict import wrong_if
+
+Seconds = dict[str, float]
+Lanes = list[list[str]]
+
+
+def draw(rng: Inputs) -> list[tuple]:
+    def case(lanes: str, *ms: tuple[int, int]) -> tuple[Seconds, Lanes]:
+        """Milliseconds from low to high for each part; the names in any order."""
+        split, names = [lane.split() for lane in lanes.split(" | ")], lanes.replace("|", "").split()
+        seconds = [rng.size(low * 10, high * 10) / 10_000 for low, high in ms]
+        return {names[i]: seconds[i] for i in rng.permutation(len(names))}, split
+
+    return [
+        # the longest part is hidden
+        case("load | copy forward backward step", (60, 70), (12, 18), (20, 25), (52, 58), (14, 20)),
+        # without the limit, another lane is the longest
+        case("copy forward backward step | read decode", (1, 3), (11, 16), (24, 33), (4, 8), (8, 12), (70, 90)),
+        # nothing overlaps
+        case("load copy forward backward step", (12, 19), (1, 4), (5, 11), (21, 29), (2, 6)),
+        # the longest lane stays the longest
+        case("load | copy forward backward step", (10, 15), (1, 4), (30, 35), (40, 50), (5, 9)),
+    ]
+
+
+def step(seconds: Seconds, lanes: Lanes) -> float:
+    return max(sum(seconds[name] for name in lane) for lane in lanes)
+
+
+def solution(seconds: Seconds, lanes: Lanes) -> tuple[str, float]:
+    limit = min(seconds, key=lambda name: step(seconds | {name: 0}, lanes))
+    return limit, step(seconds, lanes) / step(seconds | {limit: 0}, lanes)
+
+
+def explain(yours: Any, expected: Any, seconds: Seconds, lanes: Lanes) -> None:
+    wrong_if(
+        len(yours) != 2 or yours[0] not in [*seconds],
+        "form",
+        "Return two values: the name of one part, and the speed-up if that part took no time.",
+        expected=expected,
+        yours=yours,
+    )
+    (name, speed_up), (limit, _) = yours, expected
+    now, after, total = step(seconds, lanes), step(seconds | {limit: 0}, lanes), sum(seconds.values())
+    wrong_if(
+        any(near(speed_up, total / time) for time in (total - seconds[name], after)),
+        "added_up",
+        "You add up all parts, but the lanes run at the same time: the step takes as long as its longest lane.",
+        look="`sum` within a lane, `max` over the lanes",
+    )
+    wrong_if(
+        name == max(seconds, key=seconds.get) != limit,
+        "hidden",
+        f'Your limit is the longest part, "{name}". It runs beside a longer lane, so removing it makes nothing faster.',
+        look="the time of the whole step without the part: `sum` within a lane, `max` over the lanes",
+    )
+    wrong_if(
+        name != limit,
+        "another_part",
+        f'Without "{name}", the step takes {1000 * step(seconds | {name: 0}, lanes):.1f} ms; there is a part without '
+        f"which it takes only {1000 * after:.1f} ms.",
+        look="the time of the whole step without the part, for every name: the limit has the smallest",
+    )
+    wrong_if(
+        near(speed_up, now / (now - seconds[limit])),
+        "next_lane",
+        "Without the limit, another lane may be the longest. Your speed-up is larger than what is possible.",
+        look="compute the step once more without the limit, with all lanes",
+    )
+    others = [after / now, now / after - 1, 1 - after / now, now - after, now / seconds[limit], seconds[limit] / now]
+    wrong_if(
+        any(near(speed_up, factor * other) for other in others for factor in (1, 100)),
+        "another_measure",
+        "A speed-up is the time of the step now, divided by its time without the limit. Yours is another measure.",
+        expected=expected[1],
+        yours=speed_up,
+    )
+    same(speed_up, expected[1], f'The speed-up without "{limit}"', dtype=False, look="the step with all other parts")
+
+
+exercise = Exercise(
+    title="What is the limit?",
+    minutes=6,
+    difficulty=1,
+    points=1,
+    takeaway="What is hidden costs nothing, and what limits you is worth only as much as the next limit leaves.",
+    hints=(
+        "How long does one lane take? And how long does the step take, if all lanes run at the same time?",
+        "Write a small function for the time of a step without one part. Call it for every part, and once for none.",
+        "A lane takes the sum of its parts; the step takes the `max` of its lanes. The limit is the `min` over all "
+        "names, by the time of the step without that part.",
+    ),
+    judge=Spec(draw=draw, solution=solution, explain=explain, dtype=False),
+    lends=solution,
+)

@@ -1,0 +1,107 @@
+"""The energy of a training run from unevenly spaced samples of its power."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labcheck.compare import near, same
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.spec import Spec
+from labcheck.verdict import wrong_if
+
+
+def draw(rng: Inputs) -> list[tuple]:
+    """Unequal gaps, three of them long; then none, in seconds since 1970; then only two samples."""
+    cases = []
+    for count, long, start in ((rng.size(12, 20), 3, 50), (rng.size(8, 12), 0, 1_700_000_000), (2, 0, 50)):
+        gaps = (rng.rand(count - 1).double() * 96).ceil() / 64 + 0.125  # exact in binary
+        where = rng.permutation(count - 1)
+        gaps[where[:long]] += 4
+        gaps[where[-1]] = 2.0  # not longer than `longest`
+        seconds = start + torch.cat([torch.zeros(1, dtype=torch.float64), gaps.cumsum(0)])
+        cases.append((seconds, 80 + 300 * rng.rand(count).double(), rng.size(2000, 40_000), 2.0))
+    return cases
+
+
+def solution(seconds: Tensor, watts: Tensor, images: int, longest: float) -> tuple[float, float]:
+    gaps = seconds.diff()
+    joules = gaps * (watts[1:] + watts[:-1]) / 2
+    return joules.sum().item() / 3600 / images * 1000, (joules[gaps > longest].sum() / joules.sum()).item()
+
+
+def explain(yours: Any, expected: Any, seconds: Tensor, watts: Tensor, images: int, longest: float) -> None:
+    wrong_if(
+        len(yours) != 2 or (near(yours[0], expected[1]) and near(yours[1], expected[0])),
+        "form",
+        "Return two values: first the energy, then the unmeasured share.",
+        expected=expected,
+        yours=yours,
+    )
+    gaps, share = seconds.diff(), expected[1]
+    joules, long = gaps * (watts[1:] + watts[:-1]) / 2, gaps > longest
+
+    def energy_is(*joules: Tensor) -> bool:
+        return not near(yours[0], expected[0]) and any(near(yours[0], j.item() / 3.6 / images) for j in joules)
+
+    def share_is(*shares: Any) -> bool:
+        return not near(yours[1], share) and any(near(yours[1], float(each)) for each in shares)
+
+    wrong_if(
+        energy_is(watts.mean() * gaps.sum(), watts.sum(), torch.trapezoid(watts), torch.trapezoid(watts) * gaps.mean()),
+        "evenly_spaced",
+        "Your energy is that of evenly spaced samples. They are not: what lies in a long gap counts for longer.",
+        look="`seconds.diff()`",
+    )
+    wrong_if(
+        energy_is((gaps * watts[1:]).sum(), (gaps * watts[:-1]).sum()),
+        "steps",
+        "You let each sample last until the next one, or from the one before. Power follows a straight line between "
+        "the two, so take the mean of both.",
+    )
+    wrong_if(
+        energy_is(joules[~long].sum(), (joules / gaps * gaps.clamp(max=longest)).sum()),
+        "long_gaps_left_out",
+        "Your energy leaves out the long gaps, or a part of them. The machine ran on in them: count all of it.",
+    )
+    wrong_if(
+        energy_is(*(joules.sum() * factor for factor in (3600, 60, 1 / 1000, images / 1000, 3.6, 2))),
+        "unit",
+        "Your energy is right up to a factor. Watts times seconds are joules, 3600 joules are one watt-hour, and it is "
+        "for a thousand images.",
+        expected=expected[0],
+        yours=yours[0],
+    )
+    look = "mean power times duration, gap by gap, all gaps; float32 has too few digits for seconds since 1970"
+    same(yours[0], expected[0], "The energy", dtype=False, look=look)
+    wrong_if(
+        share_is(gaps[long].sum() / gaps.sum(), long.double().mean()),
+        "share_of_time",
+        "Your unmeasured share is one of the time, or of the number of gaps. Asked for is the share of the energy.",
+        expected=share,
+        yours=yours[1],
+    )
+    wrong_if(
+        share_is(1 - share),
+        "measured_share",
+        "You return the share that was measured; asked for is the one that was not.",
+    )
+    look = "energy in gaps longer than `longest`, divided by all energy; a gap of exactly `longest` is measured"
+    same(yours[1], share, "The unmeasured share", dtype=False, look=look)
+
+
+exercise = Exercise(
+    title="What a thousand images cost",
+    minutes=8,
+    difficulty=2,
+    points=2,
+    takeaway="Energy is the area under the power: each sample counts for as long as it lasts.",
+    hints=(
+        "Between two samples power is about the mean of the two. For how long?",
+        "`seconds.diff()` has the gaps, `(watts[1:] + watts[:-1]) / 2` the mean power in each. Watts times seconds are "
+        "joules, and 3600 joules are a watt-hour.",
+        "`joules[gaps > longest].sum() / joules.sum()` is the share that was not measured.",
+    ),
+    judge=Spec(draw=draw, solution=solution, explain=explain, dtype=False),
+)

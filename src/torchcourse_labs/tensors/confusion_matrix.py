@@ -1,0 +1,96 @@
+"""How many images of each class were taken for each class: counting with indices that occur many times."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labcheck import probes
+from labcheck.answer import observe
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.spec import Spec, looks_like, raises_like
+from labcheck.verdict import wrong_if
+
+
+def draw(rng: Inputs) -> list[tuple]:
+    """100 images, one, and many of the same classes, so that a loop shows; then more classes than there are digits."""
+    labels, predicted, classes = images(rng, rng.size(4, 7), rng.size(1500, 2000))
+    parts = [(labels[:part], predicted[:part], classes) for part in (100, 1, len(labels))]
+    return [*parts, images(rng, rng.size(12, 15), 200)]
+
+
+def images(rng: Inputs, classes: int, n: int) -> tuple[Tensor, Tensor, int]:
+    """Labels and predictions. The last class never occurs; the matrix still has its row and column."""
+    labels = rng.ints(0, classes - 1, (n,))
+    labels[::3] = 0  # one cell counts far beyond what uint8 can hold
+    predicted = torch.where(rng.rand(n) < 0.6, labels, (labels + rng.ints(0, 2, (n,))) % (classes - 1))
+    return labels, predicted, classes
+
+
+def solution(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
+    return torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
+
+
+def afterward(answer: Any, few: tuple, one: tuple, many: tuple, *others: tuple) -> None:
+    wrong_if(
+        # a loop over classes or cells is another matter
+        observe(answer, probes.steps, *many) > observe(answer, probes.steps, *few) + 700,
+        "loop",
+        "Your counts are right, but your code takes more steps the more images there are: there is a loop.",
+        look="`for`: index with all labels at once",
+    )
+
+
+exercise = Exercise(
+    title="Which digits get confused?",
+    minutes=10,
+    difficulty=3,
+    points=4,
+    takeaway="With repeated indices `m[i, j] += 1` counts once: accumulate with index_put_ or bincount.",
+    hints=(
+        "Two index tensors address one cell for each image. The difficulty is that the same cell comes up many times.",
+        "Either use `index_put_(..., accumulate=True)`, or give each pair (label, predicted) a number and count.",
+        "`torch.bincount(labels * classes + predicted, minlength=...)`, then bring the counts into shape.",
+    ),
+    judge=Spec(
+        draw=draw,
+        solution=solution,
+        dtype=False,
+        afterward=afterward,
+        says=[
+            looks_like(
+                "counted_once",
+                "Each cell was counted once, however many images fall into it.",
+                lambda *given: solution(*given).clamp(max=1),
+                lambda *given: solution(*given) > 0,
+                look="with an index that occurs several times, `matrix[labels, predicted] += 1` adds 1 only once",
+            ),
+            looks_like(
+                "swapped",
+                "Rows and columns are swapped: the true class goes down, the predicted one across.",
+                lambda labels, predicted, classes: solution(predicted, labels, classes),
+            ),
+            raises_like(
+                "minlength",
+                "There are more or fewer counts than cells. `bincount` stops at the largest number that occurs, unless "
+                "`minlength` asks for more.",
+                "is invalid for input of size",
+                look="`minlength=`: one count for each of classes × classes cells",
+            ),
+            looks_like(
+                "last_class",
+                "The last class is missing: no image here belongs to it, and the matrix has its row and column anyway.",
+                lambda *given: solution(*given)[:-1, :-1],
+                lambda labels, predicted, _: solution(labels, predicted, int(labels.max()) + 1),
+                look="`classes`: sizes and `minlength` come from there, not from the largest label that occurs",
+            ),
+            looks_like(
+                "still_zero",
+                "Your matrix is still full of zeros: nothing of what you counted went into it.",
+                lambda *given: torch.zeros_like(solution(*given)),
+                look="`matrix[labels][predicted]` writes into a copy: put both indices in one pair of brackets",
+            ),
+        ],
+    ),
+)

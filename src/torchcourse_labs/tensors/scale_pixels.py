@@ -1,0 +1,70 @@
+"""Pixels as floats from 0 to 1: the conversion with which nearly every program on images begins."""
+
+from torch import Tensor
+
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.spec import Spec, looks_like
+
+
+def draw(rng: Inputs) -> list[tuple]:
+    """Gray images with black and white in them, and colored ones that are dark: no pixel there is black or white."""
+    n, height, width = rng.sizes(3, 3, 12)
+    dark = rng.ints(7, 150, (n, 3, height, width)).byte()
+    return [(rng.images(n, 1, height, width),), (dark,)]
+
+
+def solution(pixels: Tensor) -> Tensor:
+    return pixels / 255
+
+
+exercise = Exercise(
+    title="Pixels to floats",
+    minutes=3,
+    difficulty=1,
+    points=1,
+    takeaway="uint8 until you compute, float32 from 0 to 1 when you do: dividing by 255 already gives float32.",
+    hints=(
+        "The largest value that a uint8 pixel can have should become 1.",
+        "Division with one slash always gives floats. Two slashes round down and keep integers.",
+        "`pixels.float() / ...` with the largest possible pixel value instead of the dots.",
+    ),
+    judge=Spec(
+        draw=draw,
+        solution=solution,
+        says=[
+            looks_like(
+                "brightest_that_occurs",
+                "You divided by the brightest pixel of these images, so a dark picture comes out as bright as others.",
+                lambda pixels: pixels / pixels.max(),
+                lambda pixels: (pixels - pixels.min()) / (pixels.max() - pixels.min()),
+                lambda pixels: pixels / pixels.amax((1, 2, 3), keepdim=True),
+                look="the largest value that a uint8 pixel can have, 255, not the largest that occurs",
+            ),
+            looks_like(
+                "rounded_down",
+                "Everything but pure white has become 0.",
+                lambda pixels: pixels // 255,
+                look="`//` rounds down, and so does storing the result as integers: use `/`, and keep the floats",
+            ),
+            looks_like(
+                "not_divided",
+                "Your values still go up to 255: divide by 255.",
+                lambda pixels: pixels.float(),
+                look="a line like `pixels / 255` alone changes nothing: it makes a new tensor; return that",
+            ),
+            looks_like(
+                "by_256",
+                "White should be exactly 1: the largest pixel value is 255, not 256.",
+                lambda pixels: pixels / 256,
+            ),
+            looks_like(
+                "normalized",
+                "Your values are centered around 0; here they should go from 0 to 1.",
+                lambda pixels: pixels / 127.5 - 1,
+                lambda pixels: (pixels.float() - pixels.float().mean()) / pixels.float().std(),
+                look="what you subtract: black is 0 and stays 0",
+            ),
+        ],
+    ),
+)

@@ -1,0 +1,119 @@
+"""Which expressions share memory with x, and which have to copy: predictions, not code."""
+
+import operator
+from typing import Any
+
+from labcheck.answer import observe
+from labcheck.exercise import Exercise
+from labcheck.inputs import Inputs
+from labcheck.verdict import Incorrect, wrong_if
+
+solution = {
+    "x[1:3]": "view",
+    "x[[1, 2]]": "copy",
+    "x.T": "view",
+    "x[x > 10]": "copy",
+    "x.reshape(24)": "view",
+    "x.T.reshape(24)": "copy",
+    "x.T.stride()": (1, 6),
+    "x[:, ::2].stride()": (6, 2),
+}
+
+
+def written(predictions: Any) -> Any:
+    """A probe: the predictions, written as in the solution where that is clear. Strides may be a list or NumPy's."""
+    if not isinstance(predictions, dict):
+        return predictions
+    return {key: plain(value) for key, value in predictions.items()}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.strip().lower()
+    try:
+        return tuple(operator.index(stride) for stride in value)
+    except TypeError:
+        return value
+
+
+def judge(answer: Any, rng: Inputs) -> None:
+    said = observe(answer, written)
+    if not isinstance(said, dict):
+        raise Incorrect("Your answer is not a dictionary.", yours=said, look="`predictions`, with its eight keys")
+    for name, truth in solution.items():
+        if name not in said:
+            raise Incorrect(f'The prediction for "{name}" is missing.', look="the keys: leave them as they were")
+        if isinstance(truth, str) and said[name] not in ("view", "copy"):
+            raise Incorrect(f'The prediction for "{name}" is neither "view" nor "copy".', yours=said[name])
+        if isinstance(truth, tuple) and not (isinstance(said[name], tuple) and len(said[name]) == 2):
+            raise Incorrect(f'The prediction for "{name}" should be two strides.', "a pair, as in (6, 1)", said[name])
+    wrong = [name for name, truth in solution.items() if said[name] != truth]
+    name = wrong[0] if wrong else None
+    details = {
+        "look": "the pictures of memory in the lecture",
+        "yours": f"{said.get(name)!r} for `{name}`; {len(solution) - len(wrong)} of {len(solution)} are right",
+    }
+    wrong_if(
+        name == "x[1:3]",
+        "slice",
+        "`x[1:3]` only needs a different start: it is a view, and writing into it writes into x.",
+        **details,
+    )
+    wrong_if(
+        name == "x[[1, 2]]",
+        "list_of_indices",
+        "`x[[1, 2]]`: a list of indices may name the rows in any order, which no stride can describe. It copies.",
+        **details,
+    )
+    wrong_if(
+        name == "x.T",
+        "transpose",
+        "`x.T` swaps the two strides and moves nothing: it is a view.",
+        **details,
+    )
+    wrong_if(
+        name == "x[x > 10]",
+        "mask",
+        "`x[x > 10]`: a mask may pick any elements, which no stride can describe. It copies.",
+        **details,
+    )
+    wrong_if(
+        name == "x.reshape(24)",
+        "reshape",
+        "x lies in memory in reading order, so `x.reshape(24)` needs no copy here: it is a view.",
+        **details,
+    )
+    wrong_if(
+        name == "x.T.reshape(24)",
+        "reshape_of_transpose",
+        "Read row by row, `x.T` jumps through memory in a way that no single stride describes: `x.T.reshape(24)` "
+        "copies.",
+        **details,
+    )
+    wrong_if(
+        name == "x.T.stride()",
+        "strides_of_transpose",
+        "x has strides (6, 1): a step down skips a row of six. Transposed, the two swap.",
+        **details,
+    )
+    wrong_if(
+        name == "x[:, ::2].stride()",
+        "strides_of_every_other",
+        "In `x[:, ::2]`, a step down is still a row of six boxes; a step to the right now skips every other box.",
+        **details,
+    )
+
+
+exercise = Exercise(
+    title="View or copy?",
+    minutes=5,
+    difficulty=2,
+    points=2,
+    takeaway="Whatever a start, a shape and strides can describe is a view; for everything else, PyTorch has to copy.",
+    hints=(
+        "For each expression, ask: can a start and one fixed step for each axis describe it?",
+        "They describe slices and `.T`, but not lists and masks. For `reshape`, think of the order in memory.",
+        "`x` has shape (4, 6) and strides (6, 1). `.T` swaps them; `::2` doubles the one of its axis.",
+    ),
+    judge=judge,
+)

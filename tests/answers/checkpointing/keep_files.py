@@ -1,0 +1,66 @@
+import math
+import os
+
+from support.answers import mutant, mutants
+
+from torchcourse_labs.checkpointing.keep_files import solution
+
+SAVE = 'save(folder / f"step-{steps[-1]}.pt")'
+LOOP = "for step in steps[:-last]:"
+KNOWN = " if not math.isnan(scores[step])"
+
+
+def by_folder(folder, scores, save, last):
+    number = max(scores)
+    save(folder / f"step-{number}.pt")
+    keep, top = {*[*scores][-last:]}, -math.inf
+    for step, score in scores.items():
+        if score > top:
+            top, best = score, step
+    if top > -math.inf:
+        keep.add(best)
+    for file in folder.glob("step-*.pt"):
+        if int(file.stem.split("-")[1]) not in keep:
+            os.remove(file)
+
+
+def as_text(folder, scores, save, last):
+    save(folder / f"step-{max(scores)}.pt")
+    best = max((step for step in scores if scores[step] == scores[step]), key=scores.get, default=None)
+    for file in sorted(folder.glob("step-*.pt"))[:-last]:
+        if file.name != f"step-{best}.pt":
+            file.unlink()
+
+
+def caught(folder, scores, save, last):
+    try:
+        solution(folder, scores, save, last)
+    except OSError:
+        print("not saved")
+
+
+RIGHT = [by_folder, mutant(solution, (SAVE, 'save(str(folder / f"step-{steps[-1]}.pt"))'))]
+
+WRONG = {
+    "deleted_first": [
+        lambda folder, scores, save, last: (
+            solution(folder, scores, lambda path: None, last) or save(folder / f"step-{max(scores)}.pt")
+        ),
+        mutant(solution, (SAVE, f"try: {SAVE}\n    except OSError: pass")),
+    ],
+    "swallowed": [caught],
+    "others": mutants(solution, LOOP, f"(folder / 'best.pt').unlink(missing_ok=True)\n    {LOOP}"),
+    "nan": mutants(solution, KNOWN, ""),
+    "tie": [mutant(by_folder, ("score > top", "score >= top"))],
+    "best": [
+        *mutants(solution, "if step != best", "if True"),
+        mutant(by_folder, ("]}, -math.inf", "]}, 0.0"), ("if top > -math.inf", "if top > 0")),
+    ],
+    None: [
+        as_text,
+        lambda folder, scores, save, last: print("saved"),
+        *mutants(solution, SAVE, "save(folder)", 'save(f"step-{steps[-1]}.pt")', 'save(folder / f"{steps[-1]}.pt")'),
+        *mutants(solution, "[:-last]", "[: -last - 1]", "[:0]", "[-last - 1 : -last]"),
+        *mutants(solution, "max(", "min("),
+    ],
+}

@@ -1,0 +1,123 @@
+import os
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from support.answers import mutants
+from torch.distributed.tensor import distribute_tensor
+
+from torchcourse_labs.checkpointing.reshard import load_sharded, save_sharded
+
+ALL = '[path.parent for path in folder.glob("step-*/.metadata")]'
+LOAD = "dcp.load(state, checkpoint_id=newest)"
+
+
+def save_with_mark(folder, step, state):
+    dcp.async_save(state, storage_writer=dcp.FileSystemWriter(folder / str(step))).result()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        (folder / "latest.part").write_text(str(step))
+        os.replace(folder / "latest.part", folder / "latest")
+    dist.barrier()
+
+
+def load_by_mark(folder, state):
+    if not (folder / "latest").exists():
+        return None
+    step = int((folder / "latest").read_text())
+    dcp.load(state, storage_reader=dcp.FileSystemReader(folder / str(step)))
+    return step
+
+
+def load_by_trying(folder, state, errors=BaseException):
+    for step in sorted((int(path.name[5:]) for path in folder.glob("step-*")), reverse=True):
+        try:
+            dcp.load(state, checkpoint_id=folder / f"step-{step}")
+        except errors:
+            continue
+        return step
+    return None
+
+
+def save_for_each_rank(folder, step, state):
+    (folder / f"step-{step}").mkdir(exist_ok=True)
+    parts = {name: getattr(each, "_local_tensor", each) for name, each in state.items()}
+    torch.save(parts, folder / f"step-{step}" / f"{dist.get_rank()}.pt")
+    dist.barrier()
+    (folder / f"step-{step}" / ".metadata").touch()
+
+
+def load_for_each_rank(folder, state):
+    whole = [path.parent for path in folder.glob("step-*/.metadata")]
+    if not whole:
+        return None
+    newest = max(whole, key=lambda path: int(path.name.split("-")[1]))
+    for name, value in torch.load(newest / f"{dist.get_rank()}.pt").items():
+        getattr(state[name], "_local_tensor", state[name]).copy_(value)
+    return int(newest.name.split("-")[1])
+
+
+def save_from_one(folder, step, state):
+    whole = {name: each.full_tensor() if hasattr(each, "full_tensor") else each for name, each in state.items()}
+    if dist.get_rank() == 0:
+        torch.save(whole, folder / f"step-{step}.pt")
+    dist.barrier()
+
+
+def load_from_one(folder, state):
+    steps = [int(path.stem[5:]) for path in folder.glob("step-*.pt")]
+    if not steps:
+        return None
+    whole = torch.load(folder / f"step-{max(steps)}.pt")
+    weight = state["weight"]
+    weight.copy_(distribute_tensor(whole["weight"], weight.device_mesh, weight.placements))
+    state["bias"].copy_(whole["bias"])
+    return max(steps)
+
+
+def save_in_place(folder, step, state):
+    dcp.save({**state, "step": torch.tensor(step)}, checkpoint_id=folder)
+
+
+def load_in_place(folder, state):
+    if not (folder / ".metadata").exists():
+        return None
+    step = torch.tensor(0)
+    dcp.load({**state, "step": step}, checkpoint_id=folder)
+    return step.item()
+
+
+def saving(old, *new):
+    return [(save, load_sharded) for save in mutants(save_sharded, old, *new)]
+
+
+def loading(old, *new):
+    return [(save_sharded, load) for load in mutants(load_sharded, old, *new)]
+
+
+RIGHT = [(save_with_mark, load_by_mark), (save_sharded, load_by_trying)]
+
+WRONG = {
+    "deadlock": saving("dcp.save(", "dist.get_rank() == 0 and dcp.save("),
+    "unequal_tensors": saving("dcp.save(", "dist.all_reduce(torch.ones(1 + dist.get_rank())), dcp.save("),
+    "not_whole": [
+        (save_sharded, lambda folder, state: load_by_trying(folder, state, Exception)),
+        *loading(ALL, '[*folder.glob("step-*")]'),
+    ],
+    "for_each_rank": [(save_for_each_rank, load_for_each_rank)],
+    "one_writes": [(save_from_one, load_from_one)],
+    "gone": saving(
+        "dcp.save(", "dist.barrier(), [__import__('shutil').rmtree(old, True) for old in folder.glob('*')], dcp.save("
+    ),
+    "elsewhere": loading(LOAD, LOAD.replace("state", "{name: each.clone() for name, each in state.items()}")),
+    "not_the_newest": loading('max(whole, key=lambda path: int(path.name.split("-")[1]))', "max(whole)"),
+    "overwritten": [(save_in_place, load_in_place)],
+    None: [
+        (lambda folder, step, state: print("saved"), lambda folder, state: print("loaded")),
+        *loading("return None", "return 0"),
+        *loading("return int(newest", "newest = int(newest"),
+        *loading(
+            'int(newest.name.split("-")[1])', 'newest.name.split("-")[1]', 'int(newest.name.split("-")[1]) or None'
+        ),
+    ],
+}

@@ -1,0 +1,36 @@
+import torch
+
+from torchcourse_labs.cifar_cnn.channel_statistics import solution
+
+
+def channel_after_channel(images):
+    channels = [images[:, c].numpy().astype("float64") / 255 for c in range(images.shape[1])]
+    return torch.tensor([c.mean() for c in channels]), torch.tensor([c.std() for c in channels])
+
+
+def from_sums(images):
+    rows = images.transpose(0, 1).flatten(1).double() / 255
+    means = rows.sum(1) / rows.shape[1]
+    return [means, ((rows - means[:, None]) ** 2).mean(1).sqrt()]
+
+
+RIGHT = [
+    channel_after_channel,
+    from_sums,
+    lambda images: torch.stack(torch.std_mean(images / 255, (0, 2, 3), correction=0)[::-1]),
+]
+
+WRONG = {
+    "bytes": [lambda images: (images.mean((0, 2, 3)), images.std((0, 2, 3)))],
+    None: [
+        lambda images: (images / 255).mean((0, 2, 3)),
+        lambda images: solution(images)[::-1],
+        lambda images: tuple(part.tolist() for part in solution(images)),
+        lambda images: tuple(part[:3] for part in solution(images)),
+        lambda images: (torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.247, 0.2435, 0.2616])),
+        lambda images: solution(images * (255 / images.max())),
+        lambda images: (solution(images)[0], (images / 255).std()),
+        lambda images: solution((images // 255) * 255),
+        lambda images: solution(images[:1]),
+    ],
+}

@@ -1,0 +1,38 @@
+import numpy as np
+import torch
+from support.answers import mutants
+
+from torchcourse_labs.cifar_cnn.gain_interval import solution
+
+
+def in_python(before, after, t):
+    gains = [b - a for a, b in zip(before.tolist(), after.tolist(), strict=True)]
+    n, mean = len(gains), sum(gains) / len(gains)
+    half = t * (sum((gain - mean) ** 2 for gain in gains) / (n - 1) / n) ** 0.5
+    return [mean, half, mean > half]
+
+
+def in_numpy(before, after, t):
+    gains = (after - before).numpy()
+    half = t * gains.std(ddof=1) / np.sqrt(len(gains))
+    return gains.mean(), half, gains.mean() > half
+
+
+RIGHT = [in_python, in_numpy, lambda *given: tuple(map(torch.tensor, solution(*given)))]
+
+WRONG = {
+    "verdict": [
+        *mutants(in_python, "mean > half]", "mean > 0]", "abs(mean) > half]", "mean >= half]", "mean < half]"),
+        lambda *given: (*solution(*given)[:2], "real"),
+    ],
+    None: [
+        lambda *given: solution(*given)[:2],
+        lambda *given: solution(*given)[0],
+        lambda *given: None or print(*solution(*given)),
+        lambda before, after, t: (after - before, *solution(before, after, t)[1:]),
+        *mutants(in_python, "b - a", "a - b", "abs(b - a)", "100 * (b - a)", "b"),
+        *mutants(in_python, "sum(gains) / len(gains)", "sum(gains)", "max(gains)", "sorted(gains)[len(gains) // 2]"),
+        *mutants(in_python, "/ n) ** 0.5", "/ n)", "/ n) ** 0.5 * 2"),
+        lambda before, after, t: (*solution(before, after, t)[1::-1], True),
+    ],
+}

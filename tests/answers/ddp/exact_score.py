@@ -1,0 +1,68 @@
+import torch
+import torch.distributed as dist
+from support.answers import mutant, mutants
+
+from torchcourse_labs.ddp.exact_score import solution
+
+COUNTED = "counts[0] += (model(x).argmax(dim=1) == labels).sum()"
+SEEN, REDUCED, RETURNED = "counts[1] += len(labels)", "dist.all_reduce(counts)", "(counts[0] / counts[1]).item()"
+SHARE = "score = (counts[0] / counts[1].clamp(min=1)).double(); dist.all_reduce(score)"
+
+
+@torch.inference_mode()
+def gathered(model, batches):
+    model.eval()
+    right = [each for x, labels in batches for each in (model(x).argmax(1) == labels).tolist()]
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, right)
+    return sum(map(sum, everyone)) / sum(map(len, everyone))
+
+
+def by_two_messages(model, batches):
+    right, samples = torch.tensor(0.0), torch.tensor(0.0)
+    for x, labels in batches:
+        right += model.eval()(x).softmax(1).argmax(1).eq(labels).float().mean().detach() * len(x)
+        samples += len(x)
+    dist.reduce(right, 0), dist.broadcast(right, 0), dist.all_reduce(samples)
+    return float(right / samples)
+
+
+def batch_by_batch(model, batches):
+    model.eval()
+    shares = torch.tensor([[(model(x).argmax(1) == y).float().mean(), 1] for x, y in batches]).reshape(-1, 2).sum(0)
+    dist.all_reduce(shares)
+    return (shares[0] / shares[1]).item()
+
+
+RIGHT = [gathered, by_two_messages, mutant(solution, ("torch.int64", "torch.float64"))]
+
+WRONG = {
+    "deadlock": [
+        mutant(solution, (SEEN, f"{SEEN}; dist.barrier()")),
+        lambda model, batches: solution(model, batches) if batches else 0.0,
+    ],
+    "nothing_exchanged": mutants(
+        solution, REDUCED, "counts[1].clamp_(min=1)", "dist.barrier(); counts[1].clamp_(min=1)"
+    ),
+    "means_of_means": [
+        mutant(solution, (REDUCED, SHARE), (RETURNED, "score.item()")),
+        mutant(solution, (REDUCED, SHARE), (RETURNED, "score.item() / 2")),
+        batch_by_batch,
+    ],
+    "train_mode": mutants(solution, "model.eval()", "pass"),
+    "one_rank_only": [
+        *mutants(solution, REDUCED, "dist.reduce(counts, 0); counts[1].clamp_(min=1)"),
+        *mutants(solution, "return", "if dist.get_rank() == 0: return"),
+    ],
+    "no_batches": [
+        mutant(solution, (REDUCED, "counts = counts / counts[1] * counts[1]; dist.all_reduce(counts)")),
+        mutant(solution, (REDUCED, f"sum(len(x) for x, _ in batches) / len(batches); {REDUCED}")),
+    ],
+    None: [
+        mutant(solution, (SEEN, f"{SEEN}; mine = counts[1].item()"), (RETURNED, "counts[0].item() / mine")),
+        *mutants(solution, RETURNED, "100 * (counts[0] / counts[1]).item()", "counts[0] / counts[1]", "counts"),
+        *mutants(solution, RETURNED, f"round({RETURNED}, 2)", "(counts[0] // counts[1]).item()", "counts[0].item()"),
+        *mutants(solution, "== labels", "!= labels"),
+        *mutants(solution, SEEN, f"{SEEN}; break"),
+    ],
+}

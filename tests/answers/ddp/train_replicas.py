@@ -1,0 +1,72 @@
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from support.answers import mutant, mutants
+
+from torchcourse_labs.ddp import average_gradients
+from torchcourse_labs.ddp.train_replicas import solution
+
+RANKS, STEP, ZERO = " // dist.get_world_size()", "optimizer.step()", "optimizer.zero_grad()"
+MAIN, PRINT = "        if dist.get_rank() == 0:\n", "            print("
+EPOCH, SAMPLER, LOSS = "sampler.set_epoch(epoch)", "(train_set, seed=seed)", "F.cross_entropy(replica(x), labels)"
+
+
+def by_hand(model, optimizer, train_set, epochs, batch_size, seed):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, 0)
+    for epoch in epochs:
+        order = torch.randperm(len(train_set), generator=torch.Generator().manual_seed(seed + epoch))
+        for rows in order[rank::world].split(batch_size // world):
+            x, labels = (torch.stack(each) for each in zip(*(train_set[i] for i in rows), strict=True))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), labels).backward()
+            average_gradients.solution(model)
+            optimizer.step()
+        if rank == 0:
+            print("epoch", epoch, "is over")
+    return model
+
+
+RIGHT = [
+    by_hand,
+    mutant(solution, ("return replica", "print('done') if dist.get_rank() == 0 else None; return model")),
+    mutant(solution, (f"{LOSS}\n            {ZERO}", f"{LOSS}; model.zero_grad()")),
+]
+
+WRONG = {
+    "deadlock": [
+        mutant(solution, ("in loader:", "in list(loader)[dist.get_rank() :]:")),
+        mutant(solution, (PRINT, f"            dist.barrier()\n{PRINT}")),
+    ],
+    "unchanged": [
+        *mutants(solution, STEP, "pass"),
+        *mutants(solution, "DDP(model)", "DDP(model); optimizer = torch.optim.SGD(model.parameters(), 0.1)"),
+        mutant(solution, (ZERO, "pass"), ("loss.backward()", f"loss.backward(); {ZERO}")),
+    ],
+    "all_samples": mutants(solution, "sampler=sampler", "shuffle=True"),
+    "ranks_apart": [
+        *mutants(solution, "DDP(model)", "model"),
+        *mutants(solution, "replica(x)", "model(x)", "(replica if epoch == epochs[0] else model)(x)"),
+    ],
+    "other_epochs": mutants(solution, EPOCH, "pass", "sampler.set_epoch(epoch - epochs[0])"),
+    "global_batch": mutants(solution, RANKS, ""),
+    "scaled": [
+        *mutants(solution, LOSS, f"{LOSS} / dist.get_world_size()"),
+        *mutants(solution, "DDP(model)", "DDP(model); optimizer.param_groups[0]['lr'] *= 2"),
+    ],
+    "line_per_epoch": [
+        mutant(solution, (MAIN + PRINT, "        print(")),
+        *mutants(solution, "get_rank() == 0", "get_rank() == 7", "get_rank() == 0 and epoch == epochs[0]"),
+        *mutants(solution, STEP, f"{STEP}\n            if dist.get_rank() == 0: print(loss.item())"),
+    ],
+    None: [
+        *mutants(solution, "return replica", "return", "return loss.item()"),
+        *mutants(solution, ZERO, "pass"),
+        *mutants(solution, "in epochs:", "in [*epochs, *epochs]:"),
+        *mutants(solution, SAMPLER, "(train_set)", "(train_set, seed=seed, shuffle=False)"),
+        *mutants(solution, "sampler=sampler", "sampler=sampler, drop_last=True"),
+        *mutants(solution, "labels)", "labels, reduction='sum')"),
+        *mutants(solution, "replica(x), labels", "replica(x).softmax(1), labels"),
+    ],
+}

@@ -1,0 +1,48 @@
+import numpy as np
+import torch
+from support.answers import mutant, mutants
+
+from torchcourse_labs.getting_started.slope import solution
+
+
+def by_grad(f, x):
+    x = torch.tensor(x, dtype=torch.float64).requires_grad_()
+    return torch.autograd.grad(f(x), x, create_graph=True)[0].item()
+
+
+RIGHT = [
+    by_grad,
+    mutant(solution, ("float(x)", "[float(x)]"), ("f(x).backward()", "f(x).sum().backward()")),
+    lambda f, x: float(torch.func.grad(f)(torch.tensor(float(x)))),
+    lambda f, x: [f(x), solution(f, x)][1],  # looks at the value first, with a plain number
+]
+
+WRONG = {
+    "value": mutants(solution, "x.grad.item()", "f(x).item()", "f(x)"),
+    "difference_quotient": [
+        lambda f, x: (f(x + 1e-3) - f(x)) / 1e-3,
+        lambda f, x: float(np.gradient(f(x + np.array([-1e-3, 0, 1e-3])), 1e-3)[1]),
+    ],
+    "integer": mutants(solution, "float(x)", "x"),
+    "no_graph": [
+        *mutants(solution, ", requires_grad=True", ""),
+        *mutants(solution, "f(x)", "f(x.detach())", "f(x).detach()"),
+    ],
+    "plain_number": [
+        *mutants(solution, "x = torch.tensor(float(x), requires_grad=True)", "pass"),
+        *mutants(solution, "torch.tensor(float(x), requires_grad=True)", "x.requires_grad_()"),
+    ],
+    "no_gradient": [
+        *mutants(solution, "f(x).backward()", "f(x)"),
+        *mutants(solution, "requires_grad=True)", "requires_grad=True) * 1.0"),
+        lambda f, x: f(torch.tensor(float(x), requires_grad=True)).backward().item(),
+    ],
+    None: [
+        *mutants(solution, "return ", ""),
+        *mutants(solution, "x.grad.item()", "x.grad", "round(x.grad.item(), 2)", "x"),
+        *mutants(solution, "f(x).backward()", "f(x).backward(x.detach())", "f(x).backward(); f(x).backward()"),
+        lambda f, x: -solution(f, x),
+        lambda f, x: 2.0 * x,
+        lambda f, x: solution(f, int(x)),
+    ],
+}

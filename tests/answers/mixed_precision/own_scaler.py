@@ -1,0 +1,64 @@
+import numpy as np
+import torch
+from support.answers import mutant, mutants
+
+from torchcourse_labs.mixed_precision.own_scaler import solution
+
+
+def with_foreach(loss, optimizer, state, growth_interval):
+    scale = state["scale"]
+    loss.mul(scale).backward()
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    torch._foreach_mul_(gradients, 1 / scale)
+    took = torch.stack([g.sum() for g in gradients]).sum().isfinite()
+    if took:
+        optimizer.step()
+    state["good"] = state["good"] + 1 if took else 0
+    state["scale"] = scale * (1 if took else 0.5)
+    if state["good"] >= growth_interval:
+        state.update(scale=torch.as_tensor(scale * 2), good=0)
+    return took
+
+
+def of_pytorch(loss, optimizer, state, growth_interval):
+    scaler = state.setdefault("scaler", torch.amp.GradScaler("cpu", 1024.0, growth_interval=growth_interval))
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    before = scaler.get_scale()
+    scaler.update()
+    state["scale"] = scaler.get_scale()
+    return np.bool_(state["scale"] >= before)
+
+
+RIGHT = [with_foreach, of_pytorch]
+
+FINITE, DIVIDE = "all(parameter.grad.isfinite().all() for parameter in parameters)", "parameter.grad /= scale"
+SKIP, STEP = "state.update(scale=scale / 2, good=0)", "    optimizer.step()"
+
+WRONG = {
+    "no_step": mutants(solution, STEP, "    pass")
+    + mutants(solution, FINITE, "all(p.grad.abs().max() * scale < 65504 for p in parameters)"),
+    "still_scaled": mutants(solution, DIVIDE, "pass"),
+    "infinite": mutants(solution, FINITE, "True", "loss.isfinite()", "all(p.grad.isfinite().any() for p in parameters)")
+    + mutants(solution, FINITE, "any(p.grad.isfinite().all() for p in parameters)")
+    + mutants(solution, FINITE, "not any(p.grad.isnan().any() for p in parameters)")
+    + mutants(solution, FINITE, "all(p.grad.isfinite().all() for p in parameters[:1])"),
+    "partial_step": [
+        *mutants(solution, SKIP, f"[p.grad.nan_to_num_(0, 0, 0) for p in parameters]; optimizer.step(); {SKIP}"),
+        *mutants(solution, SKIP, f"[p.grad.zero_() for p in parameters]; optimizer.step(); {SKIP}"),
+        *mutants(solution, DIVIDE, f"{DIVIDE}; parameter.grad.nan_to_num_(0, 0, 0)"),
+    ],
+    None: [
+        *mutants(solution, " if p.grad is not None", ""),
+        *mutants(solution, "(loss * scale)", "loss"),
+        *mutants(solution, "in parameters:", "in optimizer.param_groups[0]['params'][:1]:"),
+        *mutants(solution, SKIP, "state.update(good=0)", "state.update(scale=scale / 2)"),
+        *mutants(solution, "scale=scale * 2, good=0", "good=0", "scale=scale * 2", "scale=str(scale * 2), good=0"),
+        *mutants(solution, "== growth_interval", "> growth_interval", ">= max(growth_interval - 1, 1)"),
+        *mutants(solution, "return True", "return None", "return False", "return state"),
+        *mutants(solution, STEP, "    [p.data.sub_(0.1 * p.grad) for p in parameters]"),
+        mutant(
+            solution, (SKIP, "scale, state['good'] = scale / 2, 0"), ("state.update(scale=scale * 2, good=0)", "pass")
+        ),
+    ],
+}

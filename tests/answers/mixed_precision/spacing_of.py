@@ -1,0 +1,34 @@
+import math
+
+import numpy as np
+import torch
+
+from torchcourse_labs.mixed_precision.spacing_of import solution, stored
+
+
+def farther_with_sign(value, dtype):
+    x = torch.tensor(value, dtype=dtype)
+    return abs(torch.nextafter(x, x * 2) - x)
+
+
+RIGHT = [
+    farther_with_sign,
+    lambda value, dtype: torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(stored(value, dtype))),
+    lambda value, dtype: torch.finfo(dtype).eps * 2.0 ** (math.frexp(stored(value, dtype).item())[1] - 1),
+    lambda value, dtype: np.float32(solution(value, dtype)),
+]
+
+WRONG = {
+    None: [
+        lambda value, dtype: -solution(value, dtype),
+        lambda value, dtype: torch.finfo(dtype).eps * 2 ** math.floor(math.log2(value)),
+        lambda value, dtype: print(solution(value, dtype)),
+        lambda value, dtype: str(solution(value, dtype)),
+        lambda value, dtype: solution(value, dtype) / 2,
+        lambda value, dtype: solution(value, torch.float16),
+        lambda value, dtype: solution(value, dtype) + stored(value, dtype).item(),
+        lambda value, dtype: torch.finfo(dtype).tiny,
+        lambda value, dtype: solution(value, dtype) / abs(value),
+        lambda value, dtype: abs(stored(value, dtype).item() - abs(value)),
+    ],
+}

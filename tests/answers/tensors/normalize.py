@@ -1,0 +1,57 @@
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from torchcourse_labs.tensors.normalize import CHANNELS, deviation, mean, solution
+
+
+def with_none(images):
+    variance = images.var(CHANNELS, correction=0)
+    return (images - images.mean(CHANNELS)[:, None, None]) / variance.sqrt()[:, None, None]
+
+
+def in_place(images):
+    images -= images.mean(CHANNELS, keepdim=True)
+    images /= images.std(CHANNELS, keepdim=True)
+    return images
+
+
+def three_channels(images):
+    return (images - images.mean(CHANNELS).view(1, 3, 1, 1)) / images.std(CHANNELS).view(1, 3, 1, 1)
+
+
+def from_0_to_1(images):
+    low, high = images.amin(CHANNELS, keepdim=True), images.amax(CHANNELS, keepdim=True)
+    return (images - low) / (high - low)
+
+
+def by_rows(images):
+    rows = images.reshape(images.shape[1], -1)
+    return (images - rows.mean(1)[:, None, None]) / rows.std(1)[:, None, None]
+
+
+RIGHT = [
+    partial(solution, correction=0),
+    with_none,
+    lambda images: F.batch_norm(images, None, None, training=True),
+    lambda images: torch.stack([(channel - channel.mean()) / channel.std() for channel in images.unbind(1)], dim=1),
+]
+
+WRONG = {
+    "other_axes": [lambda images: F.layer_norm(images, images.shape[1:])],
+    None: [
+        by_rows,
+        in_place,
+        three_channels,
+        from_0_to_1,
+        lambda images: (images - mean(images)) * deviation(images),
+        lambda images: (images + mean(images)) / deviation(images),
+        lambda images: (images - mean(images)) / images.std(),
+        lambda images: (images - mean(images)) / images.std((2, 3), keepdim=True).mean(0, keepdim=True),
+        lambda images: solution(images).double(),
+        lambda images: solution(images).squeeze(),
+        lambda images: solution(images).numpy(),
+        lambda images: (images - 0.1307) / 0.3081,
+    ],
+}
