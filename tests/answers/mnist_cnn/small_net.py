@@ -18,6 +18,7 @@ def short(*between, classes=10):
 
 
 RIGHT = [
+    mutant(solution, (f"return {LOGITS}", f"self.seen = x; return {LOGITS}")),
     with_norm,
     mutant(solution, (LAST, f"{LAST}; nn.init.zeros_(self.last.weight); nn.init.zeros_(self.last.bias)")),
     lambda: nn.Sequential(nn.Conv2d(1, 10, 7, bias=False), nn.AdaptiveMaxPool2d(1), nn.Flatten()),
