@@ -44,6 +44,7 @@ def frozen(answer: Callable, features: int, classes: int, images: Tensor, labels
     with torch.no_grad():
         for value in (*body.parameters(), *head.parameters()):
             value.copy_(torch.randn(value.shape, generator=generator) * 0.5)
+        head[1].weight[1], head[1].bias[:2] = -head[1].weight[0], 0.0  # logits of both signs
     before = copy.deepcopy(body.state_dict())
     model = call(answer, body, head, may_change=True)
     if not isinstance(model, nn.Module):
