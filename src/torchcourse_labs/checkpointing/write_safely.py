@@ -18,7 +18,7 @@ from labcheck.inputs import Inputs
 from labcheck.verdict import wrong_if
 
 FILE = "run.pt"
-FOREIGN = f"{FILE}.5f2b7c1e.part"  # of another process that is writing, too
+FOREIGN = f"{FILE}.other.part"  # of another process that is writing, too
 
 
 def solution(state: dict, path: Path) -> None:
