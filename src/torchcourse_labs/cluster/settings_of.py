@@ -74,6 +74,9 @@ def judge_numbers(answer: Any, axes: dict, every: list[dict]) -> None:
         "from_one",
         "Numbers begin at 0: your number 1 gets the first combination.",
     )
+    for index, each in enumerate(given):
+        if each != NO_SUCH_RUN and any(each[name] not in values for name, values in axes.items()):
+            same(each, every[index], f"Number {index}", look="values come from the lists as they are")
     wrong_if(
         lost,
         "together",

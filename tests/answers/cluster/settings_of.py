@@ -71,6 +71,9 @@ WRONG = {
         *mutants(solution, "None if settings in finished else settings", "settings"),
         *mutants(solution, "settings in finished", "str(settings) in map(str, finished)", "index in finished"),
     ],
-    None: mutants(solution, "None if", "False if", "'finished' if", "{} if", "[][0] if", "1 / 0 if")
-    + mutants(solution, "every[index]", "every[::-1][index]"),
+    None: [
+        lambda index, axes, finished: {name: values[:1] for name, values in axes.items()},
+        *mutants(solution, "None if", "False if", "'finished' if", "{} if", "[][0] if", "1 / 0 if"),
+        *mutants(solution, "every[index]", "every[::-1][index]"),
+    ],
 }
