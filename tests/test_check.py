@@ -415,6 +415,8 @@ def test_stub_is_recognized_without_source():
         (torch.zeros(2).to_sparse(), torch.zeros(2), "without readable values"),
         ("a", 1, "not a number"),
         (torch.tensor(1), 1, "another type"),
+        (10**400, 1.0, "not right"),
+        (torch.zeros((), device="meta"), 1.0, "not a number"),
         ({"a": 1}, {"a": 2}, '"a" in your result'),
         ([torch.ones(1)], (torch.ones(1), 2), "should have 2 parts"),
         ((1, torch.ones(1)), (1, torch.zeros(1)), "Part 2 of your result"),
