@@ -21,7 +21,7 @@ export PIP_USER = 0
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build release lab slides slides-pdf hub grade cluster site bench gpu wheelhouse lock doctor size lint clean
+.PHONY: help run test test-all build release lab slides slides-pdf hub grade cluster site bench gpu wheelhouse lock doctor size lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
@@ -31,9 +31,12 @@ run: $(VENV)/.installed ## execute every lecture and solution, report in build/r
 
 # Three tests at once on two cores are a machine with much to do. What fails there runs once more, alone: it is red if it
 # fails again. The first list of failures stays in the log, and each of them is a defect worth an issue.
-test: $(VENV)/.installed ## the whole test suite
+test: $(VENV)/.installed ## everything that a change can break
 	@$(BIN)/python -m pytest -n $(WORKERS) tests || { [ $$? = 1 ] && echo "Once more, alone, what failed above:" && \
 		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 10 tests; }
+
+test-all: $(VENV)/.installed ## also all variants of wrong answers, each exercise as in grading, and all notebooks as on Colab
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "" tests
 
 build: $(VENV)/.installed ## make notebooks, labs and figures from their text sources (CHAPTERS="01 02" for some)
 	@$(BIN)/python -m tools.build $(CHAPTERS)

@@ -138,10 +138,15 @@ def test_a_script_that_hangs_is_ended_with_all_that_it_started(tmp_path):
 
 
 def test_each_task_gets_its_own_variables():
-    text = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=2 -c 3\nsrun -c $SLURM_CPUS_PER_TASK torchrun x.py\n"
-    calls = [call["env"] for call in run(text)["calls"] if call["command"] == "torchrun"]
-    seen = [(c["SLURM_NODEID"], c["SLURM_LOCALID"], c["SLURM_PROCID"], c["PRETEND_CORES"]) for c in calls]
-    assert seen == [("0", "0", "0", "3"), ("0", "1", "1", "3"), ("1", "0", "2", "3"), ("1", "1", "3", "3")]
+    text = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=2 -c 3\nsrun -c $SLURM_CPUS_PER_TASK "
+    text += "bash -c 'torchrun --nnodes=4 --node-rank=$SLURM_PROCID x.py'\n"
+    made = [each for call in run(text)["calls"] for each in call.get("processes", [])]
+    assert sorted((each["node"], each["rank"], each["cores"]) for each in made) == [
+        (0, "0", 3),
+        (0, "1", 3),
+        (1, "2", 3),
+        (1, "3", 3),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ extensions = [
 ]
 nitpicky = True
 # Without a network only our own names can be looked up; those of Python and PyTorch stay plain text.
-nitpick_ignore_regex = [("py:.*", r"(?!torchcourse\.).*"), ("py:.*", r"torchcourse\.checks\.show\..*")]
+nitpick_ignore_regex = [("py:.*", r"(?!torchcourse\.).*")]
 
 # Notebooks: as they were executed, nothing is run here.
 nb_execution_mode = "off"
