@@ -108,4 +108,4 @@ def small_machine(folder: Path) -> list[str]:
     command += ["--size", str(SMALL), "--tmpfs", "/dev/shm"]
     command += ["--unshare-net", "--unshare-uts", "--hostname", "colab", "--ro-bind", str(hosts), "/etc/hosts"]
     slurm = shutil.which("slurmctld", path="/usr/sbin:/usr/bin")
-    return [*command, "--ro-bind", "/dev/null", slurm] if slurm else command
+    return [*command, "--ro-bind", "/dev/null", os.path.realpath(slurm)] if slurm else command

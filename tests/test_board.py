@@ -690,7 +690,7 @@ def test_a_real_kernel(hub: Hub, instructor: SimpleNamespace):
     source = str(ROOT / "src")
     before = counts(instructor)
     token = api.headers["Authorization"].removeprefix("token ")
-    cells = [KERNEL[0].format(src=source), *KERNEL[1:3]]
+    cells = [KERNEL[0].format(src=source) + "\nimport labcheck", *KERNEL[1:3]]
     setup, reached, checked = run_in_kernel(f"{hub.address}/user/eve/", token, cells)
     assert "PyTorch" in setup and setup.count("Your class has a live board") == 1, setup
     assert reached.split("\n")[0] == "True [403, 302, 400]" or reached.startswith("True [403, 403, 400]"), reached

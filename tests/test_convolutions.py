@@ -4,7 +4,8 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from torchcourse import CourseError, convolutions
+from torchcourse import CourseError
+from torchcourse.lectures import convolutions
 
 
 def texts(figure):

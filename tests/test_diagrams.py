@@ -9,7 +9,8 @@ import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from torchcourse import CourseError, diagrams
+from torchcourse import CourseError
+from torchcourse.lectures import diagrams
 
 
 @pytest.fixture(autouse=True)

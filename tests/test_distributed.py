@@ -250,5 +250,5 @@ def test_importing_it_is_cheap():
         "distributed.register(); print(*sorted(set(sys.modules) - before))"
     )
     new = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    needed = ["distributed", "errors", "place", "record"]
+    needed = ["distributed", "distributed.network", "errors", "place", "record"]
     assert new == ["torchcourse", *(f"torchcourse.{name}" for name in needed)]

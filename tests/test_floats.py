@@ -11,7 +11,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import Rectangle
 
-from torchcourse import CourseError, floats
+from torchcourse import CourseError
+from torchcourse.lectures import floats
 
 WITH_DTYPE = [name for name in floats.FORMATS if name != "tf32"]
 VALUES = [0.0, 1.0, -1.0, 0.1, -3.7, 2.0**-10, 300.0, 1e-3]

@@ -215,7 +215,7 @@ def verdict(server):
     """What the grader says about a cell with an answer."""
 
     def ask(name: str, source: str) -> dict:
-        judge.send_checks_by_value()
+        judge.send_probes_by_value()
         with socket.socket(socket.AF_UNIX) as channel:
             channel.connect(server)
             plain.send(channel, [name, textwrap.dedent(source)])

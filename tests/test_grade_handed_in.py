@@ -221,7 +221,7 @@ WAYS: dict[str, Callable] = {
     "answer in the cell of the check": together(
         writes("check-slope", f'{RIGHT["slope"]}\n\ncheck("slope", slope)'), deletes("answer-slope")
     ),
-    "answer in the cell of the hint": merges("1-a-first-tensor-5", "answer-slope"),
+    "answer in the cell of the hint": merges("1-a-tensor-like-another-one-5", "answer-slope"),
     "two answers in one cell": merges("answer-filled_like", "answer-slope"),
     "two answers in one cell, without ids": together(merges("answer-filled_like", "answer-slope"), stripped),
     "answer in a cell of text": together(
@@ -245,7 +245,7 @@ WAYS: dict[str, Callable] = {
     "answer as Raw": turns("answer-slope", "raw"),
     "answer as Raw, without ids": together(turns("answer-slope", "raw"), stripped),
     "check as Markdown": turns("check-slope", "markdown"),
-    "given code as Raw": turns("1-a-first-tensor-5", "raw"),
+    "given code as Raw": turns("1-a-tensor-like-another-one-5", "raw"),
     # Answers in other forms
     "a lambda": writes("answer-slope", f"{BOUND}\nslope = lambda f, x: other(f, x)"),
     "a lambda, without ids": together(writes("answer-slope", f"{BOUND}\nslope = lambda f, x: other(f, x)"), stripped),

@@ -263,7 +263,7 @@ def test_run_all_says_not_attempted(alice: Student):
     for check in checks:
         alice.output(check, "not attempted")
     progress = alice.output("how-far-you-got-2", "not attempted")
-    assert progress.inner_text().count("not attempted") == len(checks) == 7
+    assert progress.inner_text().count("not attempted") == len(checks) == 6
     page = alice.page
     assert page.locator("[data-mime-type='application/vnd.jupyter.error']").count() == 0
     assert page.locator(".jp-OutputArea-output", has_text="Traceback").count() == 0

@@ -11,7 +11,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from torchcourse import CourseError, distributed, models, planning
+from torchcourse import CourseError, distributed, models
+from torchcourse.cluster import planning
 
 
 @pytest.mark.parametrize("name", planning.NAMES)

@@ -58,7 +58,7 @@ def test_release_holds_what_is_listed_and_nothing_of_the_authors(tree):
     rows = [re.findall(r"`([\w.-]+)/?`", row.split("|")[1]) for row in listed.splitlines() if row.startswith("| `")]
     assert {name for row in rows for name in row} == names
     assert {path.suffix for folder in ("notebooks", "labs") for path in (tree / folder).iterdir()} == {".ipynb"}
-    assert {path.name for path in (tree / "src").iterdir()} == {"torchcourse"}
+    assert {path.name for path in (tree / "src").iterdir()} == {"torchcourse", "labcheck", "torchcourse_labs"}
 
 
 def test_a_lone_notebook_installs_the_wheel_of_its_release(tree):

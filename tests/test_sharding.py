@@ -10,7 +10,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from torchcourse import CourseError, cli, distributed, models, planning, plots, sharding
+from torchcourse import CourseError, distributed, models, plots
+from torchcourse.cluster import planning
+from torchcourse.commands import cli
+from torchcourse.lectures import sharding
 
 POLICIES = {
     "fp32": MixedPrecisionPolicy(),

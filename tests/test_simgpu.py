@@ -682,7 +682,7 @@ import sys, torch
 assert torch.load(sys.argv[1], map_location="cpu")["x"].tolist() == [0, 1, 2], "a file opens without the practice GPU"
 state = lambda: (torch.accelerator.current_accelerator(), torch.Generator, torch.UntypedStorage.__new__)
 before = state()
-import torchcourse; from torchcourse import simgpu, timeline, trace
+import torchcourse; from torchcourse import simgpu, trace; from torchcourse.lectures import timeline
 assert before == state() and not hasattr(torch, "simgpu"), "importing switches nothing on"
 with simgpu.trace() as t: torch.ones(2).sum().item()
 assert t.events == []

@@ -85,7 +85,7 @@ def test_packages_satisfy_the_index(packages):
 
 
 def test_packages_hold_every_file_of_the_package_and_no_other(packages):
-    parts = (path.relative_to(ROOT / "src") for path in (ROOT / "src" / "torchcourse").rglob("*") if path.is_file())
+    parts = (path.relative_to(ROOT / "src") for path in (ROOT / "src").rglob("*") if path.is_file())
     files = {part.as_posix() for part in parts if "__pycache__" not in part.parts}
     with zipfile.ZipFile(packages["wheel"]) as archive:
         assert {name for name in archive.namelist() if ".dist-info/" not in name} == files

@@ -34,7 +34,7 @@ def train_in_each(answer: Any, samples: tuple, starts: list, seed: int, table: l
     return seen | {"choices": [call(choose, *row, may_return_none=True) for row in table]}
 
 
-def solution(seconds: dict[str, list[float]], accuracy: dict[str, float]) -> torch.dtype:
+def best_dtype(seconds: dict[str, list[float]], accuracy: dict[str, float]) -> torch.dtype:
     faster = max(seconds["bfloat16"]) < min(seconds["float32"])
     good = accuracy["bfloat16"] >= accuracy["float32"] - 0.005
     return torch.bfloat16 if faster and good else torch.float32
@@ -101,7 +101,7 @@ def judge_choices(choices: list, table: list[Row]) -> None:
             raise Incorrect("`choose_dtype` should return a dtype.", "torch.float32 or torch.bfloat16", choice)
     wrong_if(len({*choices}) == 1, "no_choice", "You always choose the same dtype, no matter what was measured.")
     for choice, (seconds, accuracy) in zip(choices, table, strict=True):
-        expected = solution(seconds, accuracy)
+        expected = best_dtype(seconds, accuracy)
         if choice == expected:
             continue
         half, full = seconds["bfloat16"], seconds["float32"]

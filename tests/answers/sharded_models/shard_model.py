@@ -13,7 +13,9 @@ RIGHT = [
     mutant(solution, ("in model.blocks", "in reversed(list(model.blocks))")),
     mutant(solution, (OPTIMIZER, 'torch.optim.AdamW([{"params": [p]} for p in model.parameters()], lr)')),
     mutant(
-        solution, (BLOCKS, "    list(map(fully_shard, model.blocks))\n"), (MODEL, "    model = fully_shard(model)\n")
+        solution,
+        (BLOCKS, "    [fully_shard(block, mesh=mesh) for block in model.blocks]\n"),
+        (MODEL, "    model = fully_shard(model, mesh=mesh)\n"),
     ),
 ]
 
