@@ -41,7 +41,7 @@ class Report:
     """What one check found.
 
     exercise: its name; or the name of a chapter, which is then open and "not started"
-    misconception: a key of `Spec.misconceptions`, while the student is trying
+    misconception: a key of `Exercise.sentences`, while the student is trying
     """
 
     exercise: str

@@ -38,7 +38,7 @@ class Result:
     yours: str | None = None
     look: str | None = None
     footer: str | None = None
-    misconception: str | None = None  # its key in `Spec.misconceptions`, if the answer shows a known one
+    misconception: str | None = None  # its key in `Exercise.sentences`, if the answer shows a known one
     judge_failed: Exception | None = None  # the check itself stumbled over a strange answer; tests forbid it
 
     @property
