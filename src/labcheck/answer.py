@@ -134,7 +134,7 @@ def comparable(value: Any) -> Any:
 def call(answer: Any, *args: Any, may_change: bool = False, may_return_none: bool = False, **kwargs: Any) -> Any:
     """What the student's function (or class) returns for copies of these arguments.
 
-    Raises NotAttempted for a stub, AnswerRaised when it raises, and Incorrect when it is no function, returns None
+    Raises NotAttempted for a stub, AnswerRaised when it raises, and Incorrect when it is not a function, returns None
     (unless may_return_none), or changed its arguments (unless may_change: then it gets the arguments themselves).
     """
     if isinstance(answer, RemoteAnswer):

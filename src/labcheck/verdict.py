@@ -12,7 +12,7 @@ UNSAID = object()  # tells "nothing to say" from the value None
 class Incorrect(Exception):
     """The answer is wrong: `problem` says how, the rest what was expected, what came, and where to look.
 
-    misconception: its key in `Spec.misconceptions`, if it is a known one
+    misconception: its key in `Exercise.sentences`, if it is a known one
     """
 
     def __init__(

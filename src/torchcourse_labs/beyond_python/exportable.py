@@ -118,8 +118,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         looks(*(lambda x, other=other: stretched(other(x)) for other in others)),
         "wrong_pages",
-        "You invert other pages than the original. It inverts a whole batch if the mean of all its pixels is above "
-        "0.5, and leaves other batches as they are.",
+        "You don't invert the same pages as the original. It inverts a whole batch if the mean of all its pixels is "
+        "above 0.5, and leaves other batches as they are.",
         look="what you take the mean of; in `torch.where`: the condition, then what holds where it is true",
     )
     wrong_if(

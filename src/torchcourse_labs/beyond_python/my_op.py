@@ -129,7 +129,7 @@ def judge_results(rows: list[Row], results: list, promises: list) -> None:
         same(result, expected, f"The result {what}")
         if x.dtype == torch.float64 and not near(result, expected, 1e-9, 1e-9):
             look = "`float()`, `np.float32`: NumPy computes in the dtype that it gets"
-            raise Incorrect("For a float64 x, the results of your operator have only seven digits.", look=look)
+            raise Incorrect("For a float64 x, your operator's results don't have the precision of float64.", look=look)
         wrong_if(
             isinstance(promise, str),
             "no_fake",
@@ -142,7 +142,7 @@ def judge_results(rows: list[Row], results: list, promises: list) -> None:
         wrong_if(
             promise != right,
             "wrong_promise",
-            f"Your fake promises another shape or dtype than the operator returns {what}.",
+            f"Your fake does not promise the shape and dtype that the operator returns {what}.",
             look="`x.new_empty(...)` takes the dtype of x",
             expected=right,
             yours=promise,
@@ -164,7 +164,7 @@ def judge_gradients(rows: list[Row], gradients: list) -> None:
     )
     if error:
         look = "`backward`, and `setup_context=` of `register_autograd`, which keeps what `backward` needs in `ctx`"
-        raise Incorrect("Your operator computes, but not its gradient.", yours=error, look=look)
+        raise Incorrect("Your operator computes its result, but not its gradient.", yours=error, look=look)
     sums = [F.pad(back, (width - 1, width - 1)).unfold(1, width, 1).sum(2) for _, width, back in rows]
     wrong_if(
         near(gradients, sums),

@@ -78,8 +78,8 @@ def afterward(answer: Any, case: tuple, _: tuple) -> None:
     wrong_if(
         not 0 < scale < torch.inf,
         "zero_scale",
-        f"The scale of a row of zeros is {scale:g}, and 0 divided by 0 is not a number. Choose any positive scale for "
-        "such a row.",
+        f"The scale of a row of zeros is {scale:g}. Any positive, finite scale is right for such a row; 0 is not, "
+        "because 0 divided by 0 is not a number.",
         look="the division",
     )
     same(numbers, expected[0], "With a row of zeros, the tensor of numbers")

@@ -93,7 +93,7 @@ def judge_case(answer: Any, logits: Tensor, others: Tensor, labels: Tensor, tole
     wrong_if(
         verdict is True and not finite,
         "not_finite",
-        "There is a nan or an infinite number in `others`, and your verdict is True. `<` and `>` don't catch a nan.",
+        "There is a nan or an infinite number in `others`, but your verdict is True. `<` and `>` don't catch a nan.",
         look="`isfinite`",
     )
     wrong_if(
@@ -106,8 +106,8 @@ def judge_case(answer: Any, logits: Tensor, others: Tensor, labels: Tensor, tole
     wrong_if(
         verdict is False and expected["same"] is True,
         "too_strict",
-        f"Your verdict is False. In the rows that flip, {len(largest)} of them, the original's two largest logits are "
-        f"at most {margin:.3g} apart. The tolerance is {tolerance:g}, so either answer will do.",
+        f"Your verdict is False, but in the rows that flip, {len(largest)} of them, the original's two largest logits "
+        f"are at most {margin:.3g} apart. The tolerance is {tolerance:g}, so either answer will do.",
         look="which rows count (those that flip), and what you compare with the tolerance",
     )
     same(verdict, expected["same"], "The verdict `same`")
@@ -130,7 +130,7 @@ def judge_numbers(yours: dict, expected: dict, logits: Tensor, others: Tensor, l
         not near(yours["flips"], expected["flips"])
         and any(near(yours["flips"], count.sum().item()) for count in counts),
         "flips_by_labels",
-        "You count flips by way of the labels. A flip is any row whose answer changes, also from one wrong answer to "
+        "You count flips by way of the labels. A flip is any row whose answer changes, even from one wrong answer to "
         "another, and a gained answer does not make up for a lost one.",
     )
     same(yours["flips"], expected["flips"], "The number of flips", dtype=False, look="`before != after`")

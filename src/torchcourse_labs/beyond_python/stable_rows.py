@@ -117,8 +117,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             result is None,
             "crash",
-            f"For {what}, your operator crashed the process that ran it: it touches memory that it doesn't own, or it "
-            "ends without `return`.",
+            f"For {what}, your operator crashed the process that ran it, or never came to an end. It may touch memory "
+            "that it doesn't own, end without `return`, or loop forever.",
         )
         if isinstance(result, str):
             raise Incorrect(f"Your operator raises an error for {what}.", "a float32 tensor", result)
@@ -134,7 +134,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         right_at_first = True
     for what, (numbers, scales) in bad.items():
         result = results[what]
-        returned = "crashes the process" if result is None else "returns a result"
+        returned = "crashes the process, or never ends" if result is None else "returns a result"
         wrong_if(
             not isinstance(result, str) and len(scales) == len(numbers),
             "another_dtype",
@@ -145,7 +145,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             not isinstance(result, str),
             "number_of_scales",
-            f"With {what}, your operator {returned}; it should raise an error. There has to be one for each row.",
+            f"With {what}, your operator {returned}; it should raise an error. There has to be one scale for each row.",
             look="`STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`, which raises if that is false",
         )
 

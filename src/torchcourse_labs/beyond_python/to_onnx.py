@@ -86,7 +86,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         "unreadable" in seen,
         "no_onnx",
-        "After your function has run, there is no ONNX file at `path`.",
+        "After your function has run, there is no ONNX file at `path` that ONNX Runtime can read.",
         yours=f"{seen.get('unreadable')} The files are {seen['files']}.",
         look="`torch.onnx.export`",
     )

@@ -124,7 +124,7 @@ def judge_case(answer: Any, net: nn.Module, mean: tuple, std: tuple, images: Ten
     wrong_if(
         looks(lambda x: x / 255, lambda x: x / 255 - m, lambda x: x / 255 - m / s, lambda x: (x / 255 - m) * s),
         "not_normalized",
-        "Your program scales the pixels, but doesn't normalize them: subtract the mean, then divide by std.",
+        "Your program scales the pixels, but doesn't normalize them right: subtract the mean, then divide by std.",
         look="the parentheses: (x - mean) / std",
     )
     for batch, yours, right in zip(batches, seen["logits"], expected, strict=True):

@@ -50,7 +50,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["kind"] == "no run",
         "no_run",
-        "`run` returned None: the program did not come to its end.",
+        "`run` returned None: the program did not finish.",
         look="what the cell above prints",
     )
     wrong_if(
@@ -88,7 +88,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         not 0 < seen["cpu_seconds"] <= target.cpu_seconds,
         "seconds",
-        "The training took more processor time than the budget has, or none that could be measured.",
+        "The training took more processor time than the budget allows, or none that could be measured.",
         look="fewer epochs, a smaller image early in the network",
         expected=f"up to {target.cpu_seconds:g} seconds",
         yours=f"{seen['cpu_seconds']:.1f} seconds",

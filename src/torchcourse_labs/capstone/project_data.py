@@ -90,13 +90,13 @@ def judge_split(answer: Any, n: int, seed: int) -> None:
     wrong_if(
         train["test"] or validation["test"],
         "test_images",
-        "You choose by test images. Then the test score no longer says how the model does on new images.",
+        "There are test images in your sets: the test score then no longer says how the model does on new images.",
         look="both sets come from the training images",
     )
     wrong_if(
         {*rows} & {*held_out},
         "overlap",
-        "Some image is in both sets: the model has already learned what you choose by.",
+        "At least one image is in both sets: the model has already learned what you choose by.",
     )
     wrong_if(
         sorted(rows + held_out) != list(range(n)),
@@ -129,7 +129,7 @@ def judge_split(answer: Any, n: int, seed: int) -> None:
     wrong_if(
         places == sorted(other["rows"]) or len({b - a for a, b in itertools.pairwise(places)}) <= 2,
         "not_random",
-        "A different seed gives the same split, or your validation images lie side by side: draw them at random.",
+        "A different seed gives the same split, or your validation images follow a pattern: draw them at random.",
         look="`torch.randperm`, with a generator that has the seed",
     )
 

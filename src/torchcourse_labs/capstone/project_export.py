@@ -49,7 +49,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             any(word in str(raised) for word in ("Constraints violated", "specialized")),
             "refused",
-            "Your export is refused: the batch size becomes a constant, or another axis than the first was to change.",
+            "Your export is refused: the batch size becomes a constant, or an axis other than the first is dynamic.",
             look="an example of two images, and `dynamic_shapes=({0: batch},)`: axis 0",
             yours=str(raised).splitlines()[0][:200],
         )
@@ -58,7 +58,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["kind"] == "no program",
         "no_program",
-        "`torch.export.load` cannot read your file: it holds weights or a pickled object, not a program.",
+        "`torch.export.load` cannot read your file: it should hold a program, not weights or a pickled object.",
         look="`torch.export.export`, then `torch.export.save`",
     )
     refuses = seen["kind"] == "refuses"
@@ -72,7 +72,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         refuses,
         "bytes",
-        "The program cannot work with bytes (uint8).",
+        "The program refuses two images of bytes (uint8), although the example was two such images.",
         look="the example is uint8, as the images of the caller, and scaling belongs to the model",
         yours=seen.get("error"),
     )

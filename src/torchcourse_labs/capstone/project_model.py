@@ -133,11 +133,12 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="`/ 255`, then mean and standard deviation",
     )
     if torch.allclose(logits[:1].expand_as(logits), logits, atol=1e-6):
-        raise Incorrect("All images get the same logits.", look="what comes of the images in `forward`")
+        raise Incorrect("All images get the same logits.", look="what becomes of the images in `forward`")
     wrong_if(
         seen["lowest"] >= 0 or (logits.max() <= 0 and are_ones(logits.exp().sum(1))),
         "no_logits",
-        "Your model ends in a softmax, a log_softmax, a sigmoid, or a ReLU. Return what the last linear layer gives.",
+        "Your logits look like the output of a softmax, a log_softmax, a sigmoid, or a ReLU. Return what the last "
+        "linear layer gives.",
         look="`cross_entropy` has a softmax inside, and a second one flattens the gradients",
     )
     stable = torch.allclose(seen["again"], logits, atol=1e-4)

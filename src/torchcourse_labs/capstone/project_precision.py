@@ -76,7 +76,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["stored"] != [["float32"], ["float32"]],
         "half_weights",
-        "With dtype=torch.bfloat16, your weights themselves are in half precision, where small steps get lost.",
+        "Your weights themselves do not stay in float32: in half precision, small steps get lost.",
         look="`torch.autocast` casts for the computation and leaves the weights in float32",
     )
     wrong_if(

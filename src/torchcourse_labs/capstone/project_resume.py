@@ -92,9 +92,9 @@ def interrupt(answer: Any, samples: tuple, starts: list, seed: int, kill_in: int
 
 
 DIFFERS = {
-    "weights": ("the weights are not those that the undisturbed run has here", "the model's state_dict"),
+    "weights": ("the weights are not those of the undisturbed run", "the model's state_dict"),
     "rows": ("the images come in a different order", "let the order depend only on seed and epoch"),
-    "settings": ("the learning rate, or another setting of the optimizer, takes another course", "the schedule"),
+    "settings": ("the learning rate, or another setting of the optimizer, takes a different course", "the schedule"),
     "state": ("the optimizer has lost what it remembered of earlier gradients", "`optimizer.state_dict()`"),
     "draws": ("the model draws other random numbers", "seed again in each epoch, or save `torch.get_rng_state()`"),
     "": ("", ""),
@@ -135,7 +135,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["repeated"],
         "not_repeatable",
-        f"Two runs with the same seed differ, long before one of them is killed. First: the {seen['repeated']}.",
+        f"Two runs with the same seed differ before one of them is killed. What differs first: the {seen['repeated']}.",
         look="what is random in `train`? It may depend on seed and epoch, and on nothing else",
     )
     wrong_if(
@@ -151,7 +151,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         f"After the kill in the second epoch, your training should take the last {left} steps again, from the "
         "checkpoint after the first.",
         look="is there a file in `folder` after each epoch? Does the next call read it, with the number of epochs?",
-        yours=f"{seen['later']} steps" if seen["fresh"] else "it does not begin with the first step in an empty folder",
+        yours=f"{seen['later']} steps" if seen["fresh"] else "in an empty folder, it does not begin with step 1",
     )
     what, look = DIFFERS[seen["differs"]]
     wrong_if(seen["differs"], "resumed_differently", f"After the kill, {what}.", look=look)

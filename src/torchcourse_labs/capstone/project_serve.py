@@ -92,7 +92,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             reply["status"] != 200 or reply["found"].get("classes") != expected,
             "good_request",
-            f"A valid request with {images_sent} does not get their classes.",
+            f"A valid request with {images_sent} does not get the right classes.",
             look="try it in a cell of your own. The program takes bytes as they are; its logits are [B, classes]",
             expected=f'status 200, {{"classes": {expected}}}',
             yours=f"status {reply['status']}, {reply['text']}",
@@ -119,7 +119,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["longest"]["status"] != 200 or seen["too long"]["status"] != 413,
         "length",
-        "A request of 1,000,000 bytes should get its answer, and one that announces more a 413, before it is read.",
+        "A request of 1,000,000 bytes should get its answer, and one that announces more should get a 413 before it is "
+        "read.",
         look="compare Content-Length with the limit before you read the body",
         expected="status 200 and 413",
         yours=f"status {seen['longest']['status']} and {seen['too long']['status']}",

@@ -88,7 +88,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["wrote"],
         "two_writers",
-        "Rank 1 writes a checkpoint. Leave that to rank 0: of two writers, one can read what the other has half "
+        "Rank 1 writes files. Leave that to rank 0: with two writers, one can read what the other has only half "
         "written.",
         look="`if dist.get_rank() == 0:`",
     )

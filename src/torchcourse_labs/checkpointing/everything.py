@@ -128,14 +128,14 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         altered,
         "altered",
-        f"Saving changed the run. After `everything`, not as before: {', '.join(altered)}.",
+        f"Saving changed the run. After `everything`, these are not as before: {', '.join(altered)}.",
         look="`everything`: a function that returns a state does not change it",
     )
     wrong_if(
         "refused" in one,
         "refused",
-        "What you return does not go through a file: `torch.load` takes tensors, numbers, strings, and containers of "
-        f"these. Refused: {one.get('refused')}.",
+        "What you return does not survive a trip through a file: `torch.load` takes tensors, numbers, strings, and "
+        f"containers of these. Refused: {one.get('refused')}.",
         look="`state_dict()` of models and optimizers, `.bit_generator.state` of a generator of NumPy",
     )
 
@@ -145,13 +145,13 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         all("random" in name for name in touched),
         "untouched",
-        "Nothing is back in `run`: `go_on` fills the very run that it gets, and what it returns is ignored.",
+        "Nothing is back in `run`: `go_on` has to fill the very run that it gets, and what it returns is ignored.",
         look="`load_state_dict` of each part of `run`; no new `Run`",
     )
     wrong_if(
         lost and all("random" in name for name in lost),
         "random",
-        f"Random numbers do not go on where they stopped: dropout, noise or mirroring will differ. Lost: {names}.",
+        f"The random numbers do not go on where they stopped: dropout, noise, or mirroring differs. Lost: {names}.",
         look,
     )
     wrong_if(

@@ -118,14 +118,14 @@ def judge_files(files: set[str], scores: dict[int, float], last: int) -> None:
     wrong_if(
         len(extra) == 1 and math.isnan(scores[extra[0]]),
         "nan",
-        f"A score that is nan counts as the best one. {story}:",
+        f"A checkpoint whose score is nan stays, as if it were the best one. {story}:",
         look="`math.isnan(score)`: comparisons with nan are always false, so `max` depends on the order",
         **told,
     )
     wrong_if(
         files == right - {f"step-{best[0]}.pt"} | {f"step-{best[-1]}.pt"} != right,
         "tie",
-        f"Of two steps with the same score, the older one stays the best. {story}:",
+        f"Of two steps with the same best score, you keep the newer one; the older one stays the best. {story}:",
         look="how the best is found: `>` or `>=`, and in which order",
         **told,
     )

@@ -107,19 +107,19 @@ def judge_case(answer: Any, first: int, last: int, signals: list[tuple]) -> None
             "ends the process" in said,
             "killed",
             f"{said}: your function does not handle it there.",
-            look="`signal.signal(…)` for SIGTERM and SIGUSR1; more may come, so keep your handlers until you return",
+            look="`signal.signal(…)` for SIGTERM and SIGUSR1; more signals may come, so keep the handlers to the end",
         )
         wrong_if(
             "your handler" in said,
             "inside_a_step",
-            f"With {came}, {said}: some weights are from before it, others are new.",
+            f"With {came}, {said}: there, some weights may be old and others new.",
             look="the handler only remembers; after the step, the loop saves and stops",
         )
         raise
     wrong_if(
         signals and all(one["steps"] == [*range(first, last)] for one in seen),
         "ignored",
-        f"Nothing stops: there was {came}, and all steps are made. One rank with a note is enough.",
+        f"Nothing stops: there was {came}, and all steps are made. A signal on one rank is enough.",
         look="the handler, and how the ranks agree: an all-reduce with MAX hears every rank, a broadcast only one",
     )
     for rank, one in enumerate(seen):
@@ -130,8 +130,8 @@ def judge_case(answer: Any, first: int, last: int, signals: list[tuple]) -> None
     wrong_if(
         min(one["left"] for one in seen) < max(one["saved"] for one in seen),
         "early",
-        "A rank returns while another one is still saving. It would end with 75; Slurm and torchrun take that for a "
-        "failure, and may then kill the rank that is saving.",
+        "A rank returns while another one is still saving. If it ends with 75, Slurm and torchrun take that for a "
+        "failure, and may kill the rank that is saving.",
         look="`dist.barrier()` between `save` and `return`",
     )
     for rank, one in enumerate(seen):

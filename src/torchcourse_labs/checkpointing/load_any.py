@@ -92,13 +92,13 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["ran"] is not False,
         "ran_code",
-        "The file ran code on your machine, because `weights_only` is switched off. Here it only made a folder.",
+        "Your function lets the file run code on your machine. Here, the code only made a folder.",
         look="`weights_only=True`, the default, and no second attempt without it",
     )
     wrong_if(
         seen["refused"] is not True,
         "swallowed",
-        "A file with something else than tensors in it should be refused: let the error of `torch.load` through.",
+        "A file with something other than tensors in it should be refused: let the error of `torch.load` through.",
         look="`except`",
     )
 
@@ -136,8 +136,8 @@ def judge_case(answer: Any, own: dict, theirs: dict, prefix: str, place: str = "
     wrong_if(
         any(name in own and not equal(seen["state"].get(name), own[name]) for name in silent),
         "shape",
-        f"A tensor of another shape does not fit, and you load {sorted(silent)}: `reshape` mixes the numbers up, and "
-        "`copy_` spreads a single one.",
+        f"You load {sorted(silent)}, although the shape does not fit: `reshape` mixes the numbers up, and `copy_` "
+        "spreads a single one.",
         look="compare `shape` before you copy",
     )
     look = "the names of `model.state_dict()`, buffers included; a name with another shape is in both lists"

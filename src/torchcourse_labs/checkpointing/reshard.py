@@ -129,7 +129,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             any(word in str(raised) for word in ("No such file", "must match the size", "different meshes")),
             "for_each_rank",
-            f"With three processes, what two have saved does not load ({raised}): your files belong to ranks.",
+            f"Three processes cannot load what two have saved ({raised}): each of your files belongs to a rank.",
             look="`dcp.save` and `dcp.load` divide the rows anew",
         )
         raise
@@ -171,7 +171,8 @@ def judge_loaded(one: dict[str, Any], tensors: list[Pair], where: str) -> None:
     wrong_if(
         not loaded,
         "overwritten",
-        "The crash in step 110 has damaged the checkpoint of step 100: what you load is mixed from both.",
+        "What you load is the state of no step that was saved. The crash in step 110 must not touch the checkpoint of "
+        "step 100, and all tensors have to come from there.",
         look="a folder for each step",
     )
     same(loaded, [100], f"The list of loaded steps {where}")

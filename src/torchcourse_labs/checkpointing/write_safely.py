@@ -187,7 +187,7 @@ def judge_replacing(seen: dict[str, Any]) -> None:
     wrong_if(
         any(os.path.dirname(events[i][1]) != os.path.dirname(path) for i in renamed),
         "other_folder",
-        "You write in another folder. That may be another disk, from which a file cannot be renamed at once.",
+        "You write in another folder. That may be another disk, and a rename cannot move a file between disks.",
         look="a second name in the folder of `path`: `path.with_name(…)`",
     )
     wrong_if(

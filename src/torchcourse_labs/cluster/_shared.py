@@ -14,7 +14,7 @@ def judge_text(text: Any) -> None:
     wrong_if(
         not is_script(text),
         "refused",
-        "sbatch refuses the script: its first line must be #! and the path of bash, and lines end with \\n.",
+        "sbatch refuses the script: its first line must be #! and the path of bash, and its lines must end with \\n.",
         look="the very first characters: `#!/bin/bash` right behind the opening quotes",
         yours=repr(text[:40]),
     )

@@ -165,7 +165,7 @@ def judge_cores(processes: list[dict], cores: int) -> None:
     wrong_if(
         min(each["cores"] for each in processes) < cores,
         "srun_cores",
-        "`srun` does not take the number of cores over from the #SBATCH lines, so its tasks may get one core only.",
+        "`srun` does not inherit the number of cores from the #SBATCH lines, so its tasks may get only one core.",
         look="`export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK`, or `srun --cpus-per-task=…`",
     )
 
@@ -175,7 +175,7 @@ def judge_end(options: dict[str, str], name: str, first: dict, second: dict) -> 
     wrong_if(
         second["status"] in (0, None),
         "failure_lost",
-        "The program failed, but the job reports success, so a job that depends on it will start.",
+        "The program failed, but the job does not report a failure, so a job that depends on it may start.",
         look="what comes after `srun`: a pipe, `&` with `wait`, and later commands have a status of their own; `srun` "
         "as the last line, or `set -e` at the top, keeps that of the program",
     )

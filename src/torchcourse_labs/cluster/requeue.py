@@ -101,8 +101,8 @@ def judge_stop(stopped: dict) -> None:
     wrong_if(
         stopped["saving"] and not stopped["saved"],
         "one_wait",
-        "Your script ends while the program still saves, and the job ends with it: the signal ends `wait` at once, "
-        "with status 138. A second `wait` is missing.",
+        "Your script ends while the program is still saving, and the job ends with it. A signal ends `wait` at once, "
+        "with status 138, even if the program goes on.",
         look="what comes after the first `wait`, and whose status `$?` is there",
     )
     wrong_if(
@@ -116,7 +116,7 @@ def judge_stop(stopped: dict) -> None:
     wrong_if(
         not requeues(stopped),
         "not_requeued",
-        "The program stopped and saved, and this job was not put back into the queue with `scontrol requeue`.",
+        "The program stopped and saved, but this job was not put back into the queue with `scontrol requeue`.",
         look="the status after `srun`: `set -e` ends the script there, another command replaces `$?`, and a `wait` "
         "that a signal ends has 138. Then the condition: `-eq 75`, `-lt` (between `[` and `]`, `<` reads a file), and "
         "in the first start SLURM_RESTART_COUNT does not exist. Another job (`sbatch`) waits at the end of the queue",
@@ -139,7 +139,7 @@ def judge_restarts(seen: dict[str, dict], most: int, job: int) -> None:
     wrong_if(
         requeues(seen["too often"]),
         "once_more",
-        f"After {most} restarts the job goes back into the queue once more, and {most} are allowed.",
+        f"After {most} restarts the job goes back into the queue once more, but only {most} are allowed.",
         look=f"the comparison with SLURM_RESTART_COUNT, which is {most} then. Between `[` and `]` it is `-lt`: `<` and "
         "`>` read and write a file there",
     )

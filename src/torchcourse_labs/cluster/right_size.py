@@ -99,13 +99,13 @@ def judge_number(key: str, yours: list, texts: list[str]) -> None:
             partial(solution, step=lambda row, _: row["State"] == "COMPLETED"),
         ),
         "not_completed",
-        f"A job that did not complete counts in your {key}: it says what one mistake used.",
+        f"A job that did not complete counts in your {key}: its numbers are not those of a whole run.",
         look="the JobID in front of the dot, and the state of that job; a step has a state of its own",
     )
     wrong_if(
         like(partial(solution, job=lambda row: True)),
         "steps_as_jobs",
-        f"Steps count as jobs in your {key}: a step may be short and busy. The line of the job has the whole.",
+        f"Steps count as jobs in your {key}: a step may be short and busy. Only the line of the job covers all of it.",
         look="a dot in JobID",
     )
     wrong_if(
@@ -128,7 +128,7 @@ def judge_number(key: str, yours: list, texts: list[str]) -> None:
             partial(solution, gib=lambda size: gib(size) * 1024),
         ),
         "units",
-        "MaxRSS has a unit in its last letter: K, M or G, and 1024 of one are one of the next.",
+        "You misread a unit: the last letter of MaxRSS is K, M, or G, and 1024 of one are one of the next.",
     )
     wrong_if(
         like(

@@ -65,7 +65,7 @@ def judge_numbers(answer: Any, axes: dict, every: list[dict]) -> None:
     wrong_if(
         runs(answer, len(every), axes, []) != given or runs(answer, len(every), axes, []) != given,
         "random",
-        "The same number gives other settings in another call. With an array, each job draws for itself, so some "
+        "The same number gives different settings in another call. With an array, each job draws for itself, so some "
         "settings come twice and some never.",
         look="`random`: the order must be the same in every process",
     )

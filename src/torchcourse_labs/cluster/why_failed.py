@@ -64,14 +64,14 @@ def judge_wrong_letter(job: str, letter: str) -> None:
     wrong_if(
         job == "other torch",
         "other_torch",
-        f"{said} The version and the path say which PyTorch this is: one for no GPU at all (+cpu), which came from "
+        f"{said} The version and the path say which PyTorch this is: a CPU-only build (+cpu), which came from "
         "PyPI along with another package and hides the site's own.",
     )
     wrong_if(
         job == "collective timeout",
         "collective_timeout",
-        f"{said} Rank 3 waited ten minutes in an all-reduce that some other rank never entered: it would wait longer "
-        "in vain, too. The network had carried some 41,000 collectives before, and no rank came with another one.",
+        f"{said} Rank 3 waited ten minutes in an all-reduce that some other rank never entered: to wait longer would "
+        "not help. The network had carried some 41,000 collectives before, and no rank called a different one.",
     )
     wrong_if(
         job == "mismatch",

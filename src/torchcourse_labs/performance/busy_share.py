@@ -90,7 +90,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     name_mistakes(*results["a long trace"], long, waits)  # where different mistakes give different numbers
     for what, (share, own) in results.items():
         right, times = solution(*cases[what])
-        look = "pieces of time in which some innermost event is no wait; and the whole time, gaps included"
+        look = "the pieces of time in which some innermost event is not a wait; and the whole time, gaps included"
         same(share, right, f"In {what}, the busy share", dtype=False, look=look)
         for name, time in times.items():
             look = "only what is directly inside takes time away; a name may occur more than once, events in any order"
@@ -125,7 +125,7 @@ def name_mistakes(share: Any, own: dict, events: list[Event], waits: set[str]) -
     wrong_if(
         share_is(span(events) - waiting, covered(events) - waiting),
         "waits_subtracted",
-        "You subtract the time of waiting. While one row waits, another may work; and in a gap, nothing works.",
+        "You subtract the waiting time. While one row waits, another may work; and in a gap, nothing works.",
         expected=right,
         yours=share,
     )
@@ -133,7 +133,7 @@ def name_mistakes(share: Any, own: dict, events: list[Event], waits: set[str]) -
     wrong_if(
         all(near(own[name], whole[name]) for name in times),
         "whole_durations",
-        "Your own times are whole durations: an event's own time is less, if others are inside.",
+        "The own times in your dictionary are whole durations: an event's own time is shorter if others are inside it.",
     )
 
 

@@ -72,7 +72,7 @@ def explain(yours: Any, expected: Any, seconds: Seconds, lanes: Lanes) -> None:
     wrong_if(
         near(speed_up, now / (now - seconds[limit])),
         "next_lane",
-        "Without the limit, another lane may be the longest. Your speed-up is larger than what is possible.",
+        "Your speed-up is larger than what is possible: without the limit, another lane may be the longest.",
         look="compute the step once more without the limit, with all lanes",
     )
     others = [after / now, now / after - 1, 1 - after / now, now - after, now / seconds[limit], seconds[limit] / now]

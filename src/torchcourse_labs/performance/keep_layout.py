@@ -123,18 +123,18 @@ def judge_run(right: dict[str, Any], seen: dict[str, Any]) -> None:
     wrong_if(
         images[:1] == [False],
         "images",
-        "The images are in the ordinary layout when the first convolution gets them, and it has to rearrange them.",
+        "The images are not in channels_last when the first convolution gets them, so it has to rearrange them.",
         look="`x = x.to(memory_format=torch.channels_last)` in `forward`: the call returns a new tensor",
     )
     wrong_if(
         not all(images),
         "lost",
-        f"Convolution {[*images, False].index(False) + 1} gets its input in another layout: what comes before it "
-        "copies, and channels_last is lost.",
+        f"The input of convolution {[*images, False].index(False) + 1} is not in channels_last: an operation before it "
+        "loses the layout.",
         look="`.contiguous(memory_format=torch.channels_last)` at the end of `shuffle`; without a memory format, the "
         "layout is the ordinary one",
     )
-    same([images, weights], [[True] * 3] * 2, "Which images and weights of three convolutions are in channels_last")
+    same([images, weights], [[True] * 3] * 2, "The list of which images and weights are in channels_last")
 
 
 exercise = Exercise(

@@ -143,7 +143,7 @@ def judge_compilations(seen: dict[str, Any]) -> None:
         look="what the function that you give to `torch.compile` computes",
     )
     few = "; ".join([*dict.fromkeys(reasons)][:3])
-    details = {"expected": "at most 2 compilations", "yours": f"{count}. PyTorch's reasons for the first: {few}"}
+    details = {"expected": "at most 2 compilations", "yours": f"{count}. PyTorch's first reasons: {few}"}
     wrong_if(
         count > 2 and first > 1,
         "pieces",
@@ -153,7 +153,7 @@ def judge_compilations(seen: dict[str, Any]) -> None:
     wrong_if(
         count > 2 and sum("size mismatch" in reason for reason in reasons) > 1,
         "size",
-        f"There are {count} compilations in {CALLS} calls, some of them only for another batch size.",
+        f"There are {count} compilations in {CALLS} calls, some of them only because the batch size changes.",
         look="`dynamic=True`. With False, each size costs a compilation; without `dynamic=`, each compiled function "
         "costs two, one for the first size and one for any size",
         **details,

@@ -124,15 +124,15 @@ def judge_batch(what: str, x: Tensor, gain: Tensor, yours: tuple, right: tuple, 
     wrong_if(
         any(isinstance(each, Tensor) and each.isnan().any() for each in gradients),
         "nan",
-        "Your results are right, but the gradient has nan in it. `torch.where` computes both branches, and backward "
-        "multiplies the one that isn't picked by 0: 0 times inf is nan.",
+        "Your results are right, but the gradient has nan in it. `torch.where` computes both branches, and in backward "
+        "the one that isn't picked gets a gradient of 0: 0 times inf is nan.",
         look="what goes into the root where its result is not used",
     )
     wrong_if(
         near(gradients[0], through_scale[1]) and not near(gradients[0], right[1]),
         "through_scale",
-        "Your results are right, but the gradient also flows through the largest value. `.item()` made it a number, a "
-        "constant for backward.",
+        "Your results are right, but the gradient also flows through the largest value. In the original, `.item()` "
+        "made it a number, a constant for backward.",
         look="`.detach()` does for a tensor what `.item()` did for the gradient",
     )
     look = "both branches in backward, and what `.item()` did: only the largest value is a constant"

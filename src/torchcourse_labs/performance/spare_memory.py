@@ -85,15 +85,15 @@ def judge_run(right: dict[str, Any], seen: dict[str, Any]) -> None:
     wrong_if(
         gradients is None and not seen["error"],
         "no_gradient",
-        "The output is right, but blocks get no gradient. A reentrant checkpoint builds a graph only if its input "
-        "requires a gradient, and `x` does not; `detach` and `no_grad` cut the graph.",
+        "The output is right, but not every weight of the blocks gets a gradient. A reentrant checkpoint builds a "
+        "graph only if its input requires a gradient, and `x` does not; `detach` and `no_grad` cut the graph, too.",
         look="`use_reentrant=False`",
     )
     wrong_if(
         runs[-1] > 2 and {*runs[:-1]} == {1},
         "late_name",
-        "In backward, every piece computes with the last block: your function looks up the name of the loop variable "
-        "when it runs, and by then it is that of the last one.",
+        "In backward, every piece computes with the last block: your function looks up the loop variable when it "
+        "runs, and by then the variable names the last one.",
         look="hand the block itself to `checkpoint`, not a function that mentions it",
     )
     if seen["error"]:
@@ -111,7 +111,7 @@ def judge_run(right: dict[str, Any], seen: dict[str, Any]) -> None:
     wrong_if(
         too_much and 1 in runs,
         "without_checkpoint",
-        f"Of {len(runs)} blocks, {runs.count(1)} run without a checkpoint and keep what is inside until backward.",
+        f"Of {len(runs)} blocks, {runs.count(1)} run without a checkpoint and keep their intermediate results.",
         look="`checkpoint` for each block; `checkpoint_sequential` leaves out its last piece",
         expected=f"{enough} at the peak",
         yours=peak,

@@ -51,25 +51,25 @@ def explain(yours: Any, expected: Any, seconds: Tensor, watts: Tensor, images: i
     wrong_if(
         energy_is(watts.mean() * gaps.sum(), watts.sum(), torch.trapezoid(watts), torch.trapezoid(watts) * gaps.mean()),
         "evenly_spaced",
-        "Your energy is that of evenly spaced samples. They are not: what lies in a long gap counts for longer.",
+        "Your energy treats the samples as evenly spaced. They are not: the power in a long gap counts for longer.",
         look="`seconds.diff()`",
     )
     wrong_if(
         energy_is((gaps * watts[1:]).sum(), (gaps * watts[:-1]).sum()),
         "steps",
-        "You let each sample last until the next one, or from the one before. Power follows a straight line between "
-        "the two, so take the mean of both.",
+        "You keep the power constant between two samples. It follows a straight line from one to the other, so take "
+        "the mean of both.",
     )
     wrong_if(
         energy_is(joules[~long].sum(), (joules / gaps * gaps.clamp(max=longest)).sum()),
         "long_gaps_left_out",
-        "Your energy leaves out the long gaps, or a part of them. The machine ran on in them: count all of it.",
+        "Your energy leaves out the long gaps, or a part of them. The machine kept running in them: count all of it.",
     )
     wrong_if(
         energy_is(*(joules.sum() * factor for factor in (3600, 60, 1 / 1000, images / 1000, 3.6, 2))),
         "unit",
-        "Your energy is right up to a factor. Watts times seconds are joules, 3600 joules are one watt-hour, and it is "
-        "for a thousand images.",
+        "Your energy is right up to a factor. Watts times seconds are joules, 3600 joules are one watt-hour, and the "
+        "result is for a thousand images.",
         expected=expected[0],
         yours=yours[0],
     )
@@ -78,14 +78,14 @@ def explain(yours: Any, expected: Any, seconds: Tensor, watts: Tensor, images: i
     wrong_if(
         share_is(gaps[long].sum() / gaps.sum(), long.double().mean()),
         "share_of_time",
-        "Your unmeasured share is one of the time, or of the number of gaps. Asked for is the share of the energy.",
+        "Your unmeasured share is a share of the time, or of the number of gaps. It should be a share of the energy.",
         expected=share,
         yours=yours[1],
     )
     wrong_if(
         share_is(1 - share),
         "measured_share",
-        "You return the share that was measured; asked for is the one that was not.",
+        "You return the share that was measured, not the one that was not.",
     )
     look = "energy in gaps longer than `longest`, divided by all energy; a gap of exactly `longest` is measured"
     same(yours[1], share, "The unmeasured share", dtype=False, look=look)

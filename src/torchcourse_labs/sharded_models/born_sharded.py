@@ -91,13 +91,13 @@ def judge(answer: Any, rng: Inputs) -> None:
     checkpoint = {name: 0.2 * rng.randn(*tensor.shape) for name, tensor in model.state_dict().items()}
     model.load_state_dict(checkpoint)
     try:
-        look = "All ranks make the same calls in the same order"
+        look = "all ranks make the same calls in the same order"
         seen = ranks.observe(answer, on_rank, width, depth, checkpoint, x, look=look)
     except AnswerRaised as raised:
         wrong_if(
             "must match the size of tensor b" in str(raised),
             "number_of_rows",
-            "You copy another number of rows than this rank keeps.",
+            "The number of rows that you copy is not the number that this rank keeps.",
             look="a rank has `math.ceil(len(p) / mesh.size())` rows, the last rank the rest; `read` leaves out `last`",
             yours=str(raised),
         )
@@ -119,16 +119,16 @@ def judge_memory(seen: list[dict], size: int) -> None:
     wrong_if(
         most > 0.5 * size,
         "whole_model",
-        f"The model was whole for a moment: at its peak, a rank held {most:,} bytes of full-size weights, copies "
-        f"included, not of shards. All tensors of the model together have {size:,}.",
+        f"Too much of the model was whole at the same time: at its peak, a rank held {most:,} bytes of full-size "
+        f"weights, copies included. All tensors of the model together have {size:,}.",
         look='the order: `with torch.device("meta")` around `build()`, then all calls of `fully_shard`, then '
         "`to_empty`, and from `read` only the rows of this rank",
     )
     wrong_if(
         held > 0.75 * size,
         "shards_twice",
-        f"The shards were there twice on a rank: when it read the last rows, it held {held:,} bytes, and all tensors "
-        f"of the model together have {size:,}. What `read` gave you before was still there, beside the model.",
+        f"The shards were there twice on a rank: at a call of `read`, it held {held:,} bytes, and all tensors of the "
+        f"model together have {size:,}. What `read` gave you before was still there, beside the model.",
         look="copy each tensor's rows before you read the next ones, or let them become the shard",
     )
 
@@ -152,7 +152,7 @@ def judge_shards(rank: int, seen: dict, checkpoint: dict[str, Tensor]) -> None:
         wrong_if(
             not {*rows[first:last]} <= {*mine},
             "foreign_rows",
-            f"Rank {rank} reads rows that it does not keep: a tensor that is too large for a rank would end it here.",
+            f"Rank {rank} reads rows that it does not keep: with a tensor too large for one rank, it would fail here.",
             look="ask `read` for the rows of this rank only: `math.ceil(len(p) / mesh.size())` of them, beginning with "
             "its number times as many",
             expected=f'read("{name}", {mine.start}, {mine.stop})',
@@ -168,7 +168,7 @@ def judge_values(seen: dict, checkpoint: dict[str, Tensor]) -> None:
         not torch.equal(seen["tensors"]["scale"], checkpoint["scale"]),
         "buffer",
         "The buffer does not have the values of the checkpoint. On `meta` it lost those that `build` computes, and "
-        "`to_empty` gave it memory with anything in it.",
+        "`to_empty` gave it uninitialized memory.",
         look="`model.named_buffers()`: buffers are not sharded, each rank needs them whole",
     )
 

@@ -85,7 +85,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     model, pieces = draw(rng)
     count, norms = len(pieces[0]), (LARGEST, LARGEST, FAR)
     try:
-        look = "All ranks make the same calls in the same order"
+        look = "all ranks make the same calls in the same order"
         seen = ranks.observe(answer, on_rank, model, pieces, norms, look=look)
     except AnswerRaised as raised:
         never_sent("full_tensor" in str(raised))
@@ -100,15 +100,15 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         not near(*yours),
         "norms_differ",
-        f"The ranks have different norms, {norm:.3g} and {other:.3g}, so each scales its shards by another factor. The "
-        "norm is that of all shards together.",
+        f"The ranks have different norms, {norm:.3g} and {other:.3g}, so each scales its shards by a different factor. "
+        "The norm is that of all shards together.",
         look="`clip_grad_norm_` on the parameters as they are, and `full_tensor()` for its result",
     )
     wrong_if(
         near(norm, count * expected[0]) or near(norm, expected[0] / 2),
         "share_of_a_piece",
-        f"Your gradients are {norm / expected[0]:g} times the right ones. Each piece counts as its share, and FSDP has "
-        "made a mean over the ranks already.",
+        f"Your gradients are {norm / expected[0]:g} times the right ones. Each piece counts for its share, and FSDP "
+        "has already averaged over the ranks.",
         look="divide each loss by the number of pieces, and by nothing else",
         expected=f"the norm {expected[0]:.4g}",
         yours=f"the norm {norm:.4g}",
@@ -118,7 +118,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         near(seen[0]["weights"][0], on_one(model, pieces, norms[:1], clip=False)[1][0]),
         "not_clipped",
-        "The norm is right, but the step is that of gradients which were not clipped.",
+        "The norm is right, but the step uses gradients that were not clipped.",
         look="`clip_grad_norm_` after the last backward pass and before the step",
     )
     look = "one `optimizer.step()` after clipping, which multiplies all gradients by one factor"
@@ -142,8 +142,8 @@ def judge_messages(seen: list[dict], count: int) -> None:
     wrong_if(
         any(each["largest batch"] > 4 or each["graphs"] > 1 for each in seen),
         "all_at_once",
-        "The activations of several pieces are there at the same time. The pieces come one by one because those of all "
-        "don't fit.",
+        "The activations of several pieces are in memory at the same time. The pieces come one by one because those of "
+        "all don't fit.",
         look="a forward and a backward pass for each piece",
     )
     wrong_if(

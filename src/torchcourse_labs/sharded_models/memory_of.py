@@ -56,7 +56,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             yours["activations"] != case[-1],
             "activations",
-            "`activations` are the bytes of one rank's own images already: nothing divides or multiplies them.",
+            "`activations` are already the bytes of one rank's own images: nothing divides or multiplies them.",
             expected=case[-1],
             yours=yours["activations"],
         )
@@ -95,7 +95,7 @@ def judge_part(part: str, yours: Any, expected: int, shapes: list[Shape], ranks:
     wrong_if(
         yours in [factor * expected for factor in (0, 0.25, 0.5, 1.5, 2, 3, 8)] or expected == 0,
         "size_of_numbers",
-        f"{what}: each number has another number of bytes, or for each weight, another number of numbers is kept.",
+        f"{what}: either the bytes for each number or the count of numbers for each weight is wrong.",
         look='what is kept has 4 bytes in "fp32" and in "mixed", 2 in "bf16"; AdamW keeps two numbers for each weight, '
         "SGD with momentum one, plain SGD none",
         **details,

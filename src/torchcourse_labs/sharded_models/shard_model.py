@@ -98,7 +98,7 @@ def judge_case(answer: Any, depth: int, tied: bool, lr: float) -> None:
         look="one call for each whole block, `model.blocks[i]`, and one for the model",
     )
     odd = [dtype for dtype in seen["dtypes"] if dtype != "torch.float32"]
-    same(odd, [], "The list of other dtypes than float32 that weights have in a step", look="`mp_policy`")
+    same(odd, [], "The list of dtypes other than float32 that weights have in a step", look="`mp_policy`")
     model_first(seen["error"] and seen["groups"] == groups)
     wrong_if(
         not seen["groups"],
@@ -109,21 +109,21 @@ def judge_case(answer: Any, depth: int, tied: bool, lr: float) -> None:
     wrong_if(
         seen["groups"] == ["the model"],
         "one_group",
-        "The whole model is one group: it is gathered at once and whole from the first layer to the last, so little is "
-        "saved.",
+        "The whole model is one group: it is gathered at once and stays whole from the first layer to the last, so "
+        "little is saved.",
         look="one call for each block, before that on the model",
     )
     wrong_if(
         seen["whole"],
         "rest_is_whole",
-        "What lies outside of the blocks is not sharded. Each rank keeps it whole, and its gradients are not averaged.",
+        "Some weights are not sharded. Each rank keeps them whole, and their gradients are not averaged.",
         look="a last call, on the model itself",
         yours=seen["whole"],
     )
     wrong_if(
         seen["stale"],
         "old_weights",
-        "The optimizer has the old weights: `fully_shard` replaces them by DTensors, which no step changes then.",
+        "The optimizer has the old weights: `fully_shard` replaces them with DTensors, which no step will change.",
         look="make the optimizer after all calls of `fully_shard`",
     )
     same(seen["missing"], [], "The list of weights that the optimizer does not have", look="`model.parameters()`")

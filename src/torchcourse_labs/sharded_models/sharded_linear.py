@@ -74,7 +74,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     weights = [rng.randn(b, a) / a**0.5, rng.randn(c, b) / b**0.5]
     images = [rng.randn(3, a) for _ in range(2)]
     try:
-        seen = ranks.observe(answer, on_rank, weights, images, look="Both ranks make the same calls in the same order")
+        seen = ranks.observe(answer, on_rank, weights, images, look="both ranks make the same calls in the same order")
     except AnswerRaised as raised:
         wrong_if(
             "invalid gradient at index" in str(raised),
@@ -154,7 +154,7 @@ def judge_costs(seen: list[dict], *whole: int) -> None:
     wrong_if(
         any(held > size / 2 for each in seen for held, size in zip(each["held"], whole, strict=True)),
         "gradient_kept",
-        "The whole gradient is still there after the backward pass: the gradient of the shard is a part of it, not a "
+        "The whole gradient is still there after the backward pass: the gradient of the shard is a view of it, not a "
         "tensor of its own.",
         look="`.clone()`, or write into `torch.empty_like(shard)`",
     )

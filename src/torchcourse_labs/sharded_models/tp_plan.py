@@ -125,8 +125,8 @@ def judge_cut(cut: dict[str, int], depth: int) -> None:
     wrong_if(
         cut != right,
         "other_way_around",
-        "Some layers are cut the other way around. The first layer of a pair is cut by outputs, and leaves its own in "
-        "parts; the second takes these parts, and is cut by inputs.",
+        "Some layers are cut the other way around. The first layer of a pair is cut by outputs, and leaves its output "
+        "in parts; the second takes these parts, and is cut by inputs.",
         look="`ColwiseParallel` for the first layer of a pair, `RowwiseParallel` for the second",
         yours=", ".join([name for name in cut if name.startswith("blocks.0") and cut[name] != right[name]]),
     )
