@@ -87,7 +87,7 @@ def explain_lost(mine: Tensor, images: Tensor, i: int, moves: list[tuple], pixel
         look="`F.pad(images, (pixels,) * 4)` pads with zeros",
     )
     raise Incorrect(
-        f"Image {i} of your batch is not image {i} of the input, perhaps mirrored, moved by at most {pixels} pixels.",
+        f"Image {i} of your batch should be image {i} of the input, mirrored or not, moved by at most {pixels} pixels.",
         look="mirror left and right, along the last axis; move all channels of an image alike; try one image with "
         "`torch.arange(H * W).view(1, 1, H, W)` as pixels, and print it",
     )
@@ -125,8 +125,8 @@ def judge_chance(first: Tensor, second: Tensor, pixels: int) -> None:
     wrong_if(
         unlikely((mirrors * places**2 + down * places + right).bincount(minlength=2 * places**2)),
         "dependent",
-        "Your random numbers are not independent: one of mirror, offset up or down, and offset left or right depends "
-        "on another.",
+        "Mirroring, the vertical offset, and the horizontal offset are not independent of each other: for each image, "
+        "all combinations should be equally likely.",
         look="draw three times, each time one number for each image",
     )
 

@@ -85,8 +85,8 @@ exercise = Exercise(
             ),
             looks_like(
                 "within_images",
-                "You took the standard deviation within each image, or that of the images' means. But bright and dark "
-                "images differ, and so do the pixels inside each image.",
+                "You took the standard deviation within each image, or that of the images' means. A channel has only "
+                "one, over all pixels of all images together.",
                 lambda images: (solution(images)[0], (images / 255).std((2, 3)).mean(0)),
                 lambda images: (solution(images)[0], (images / 255).mean((2, 3)).std(0)),
                 look="one `std` over images, height and width together",

@@ -88,7 +88,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["new"],
         "new_in_train_mode",
-        "The body, or a part of it, is in train mode in a new model: new modules are.",
+        "The body, or a part of it, is in train mode in a new model, as every module is at first.",
         look="`self.body.eval()` also in `__init__`",
     )
     for stage, one, right in zip(("train", "eval", "train"), seen["stages"], wanted["stages"], strict=True):

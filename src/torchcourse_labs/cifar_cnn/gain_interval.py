@@ -103,14 +103,14 @@ exercise = Exercise(
             ),
             looks_like(
                 "no_root_n",
-                "The mean of n seeds is √n times as certain as one of them: divide by √n.",
+                "The mean of n seeds is √n times as certain as one of them: divide by √n, exactly once.",
                 lambda before, after, t: with_deviation((after - before).std() * len(before) ** 0.5, before, after, t),
                 lambda before, after, t: with_deviation((after - before).std() / len(before) ** 0.5, before, after, t),
                 look="t · s / √n; `n ** 1 / 2` is half of n",
             ),
             looks_like(
                 "other_t",
-                "You left out t, or used a fixed number. 1.96 holds for many seeds, and 2.776 for five; with others, "
+                "You left out t, or used a fixed number. 1.96 holds for many seeds, and 2.776 for five: always "
                 "use the t that you are given.",
                 *(lambda before, after, t, t0=t0: solution(before, after, t0) for t0 in (1, 1.96, 2, 2.776)),
                 look="t · s / √n",

@@ -116,7 +116,7 @@ def judge_branch(layers: list[tuple], x: Tensor, stride: int) -> Tensor:
             not found,
             "branch",
             "The branch is not conv 3×3, batch norm, ReLU, conv 3×3, batch norm: there is no "
-            f"{'conv 3×3' if side else 'batch norm'} of {given}.",
+            f"{'conv 3×3' if side else 'batch norm'} applied to {given}.",
             look="the order of the layers, the size of the kernels, and what goes into each",
             yours=", ".join(f"{each[0]} {each[1]}×{each[1]}" if each[1] else each[0] for each in layers),
         )

@@ -81,7 +81,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         reached < enough and steps < 0.6 * STEPS,
         "few_steps",
-        f"The model that you return took {steps} optimizer steps, but the budget has {STEPS} batches: it gets "
+        f"The model that you return was trained for {steps} steps, but the budget has {STEPS} batches: it gets "
         f"{reached:.1%} of the held-out images right.",
         look="`optimizer.step()` for each batch; a `return` or `break` inside the loop; an optimizer for other weights "
         "than those of the model that you return",
@@ -119,7 +119,7 @@ def judge_model(seen: dict, right: Tensor) -> float:
     wrong_if(
         not logits.isfinite().all(),
         "nan",
-        "Your model answers with nan or inf: the training has blown up.",
+        "Your model returns nan or inf, as it does when the training diverges.",
         look="a smaller learning rate",
     )
     wrong_if(

@@ -86,7 +86,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["graphs"] > 1,
         "graphs",
-        f"The graphs of {seen['graphs']} pieces are there at once: together they need the memory of a whole batch.",
+        f"The graphs of {seen['graphs']} pieces exist at the same time, and each keeps its activations in memory.",
         look="call `backward()` for each piece before you begin the next one",
     )
     wrong_if(
@@ -126,7 +126,7 @@ def judge_values(seen: dict, model: nn.Module, old: list[Tensor], batches: list[
     wrong_if(
         seen["steps"] != len(batches),
         "steps",
-        "The optimizer that you are given should make one step for each batch.",
+        "The optimizer that you are given should take one step for each batch.",
         look="the indentation of `optimizer.step()`: after the loop over the pieces",
         expected=f"{len(batches)} steps",
         yours=f"{seen['steps']} steps",

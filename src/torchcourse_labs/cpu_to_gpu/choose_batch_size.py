@@ -37,7 +37,7 @@ def explain(yours: int, expected: int, curve: Curve, share: float, largest: int)
     wrong_if(
         curve[yours] < share * best,
         "too_slow",
-        f"The batch size {yours} is too slow: {curve[yours]} images/s are less than {share} times {best}, the best of "
+        f"The batch size {yours} is too slow: {curve[yours]} images/s is less than {share} times {best}, the best of "
         "those that fit.",
         look=look,
         expected=expected,

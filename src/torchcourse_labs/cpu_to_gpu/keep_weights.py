@@ -64,7 +64,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             seen["changed"],
             "model_changed",
-            f"Your function should only read the model, but it changed its {', '.join(map(str, seen['changed']))}.",
+            f"Your function should only read the model, but this has changed: {', '.join(map(str, seen['changed']))}.",
             look="`model.cpu()`, `eval()`, `requires_grad_` and `zero_grad()` all work in place: you need none of them",
         )
         missing, extra = sorted(expected.keys() - seen["kept"].keys()), seen["kept"].keys() - expected.keys()
@@ -81,7 +81,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             seen["on the device"],
             "on_device",
-            "Your kept values are on the device: there they take up its memory.",
+            "Some or all of your kept values are on the device, where they take up its memory.",
             look="`.cpu()` for every value",
         )
         look = "the names and values of `model.state_dict()`, none of them converted"

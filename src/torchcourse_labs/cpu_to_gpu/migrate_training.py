@@ -60,7 +60,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             any(words in str(raised) for words in ("is on cpu", "got target", "other tensors on cpu")),
             "left_behind",
-            f"The model, the images or the labels are still on the CPU. PyTorch says: {raised}",
+            f"Something is still on the CPU: the model, the images, and the labels should all be on the device. "
+            f"PyTorch says: {raised}",
             look="a model moves in place; for a tensor, `.to(device)` returns a copy: `images = images.to(device)`",
         )
         raise
@@ -74,7 +75,9 @@ def judge(answer: Any, rng: Inputs) -> None:
     )
     if not isinstance(seen["losses"], Tensor) or seen["losses"].shape != (epochs,):
         look = "one number for each epoch: `.item()` or `.tolist()`, after the loop over the batches"
-        raise Incorrect("Your function should return a list of Python numbers.", expected, seen["losses"], look)
+        raise Incorrect(
+            "Your function should return a list of Python numbers, one for each epoch.", expected, seen["losses"], look
+        )
     losses = [round(loss, 4) for loss in seen["losses"].tolist()]
     wrong_if(
         near([loss / len(batches) for loss in losses], expected, rtol=1e-3),
@@ -95,7 +98,8 @@ def judge_work(work: dict[str, list[tuple[int, str]]], parameters: int, batches:
     wrong_if(
         len(work["product"]) < steps,
         "not_there",
-        f"The training was not on the device: {len(work['product'])} matrix products for {steps} batches.",
+        f"Not all of the training was on the device, which computed only {len(work['product'])} matrix products for "
+        f"{steps} batches.",
         look="move the model before the first batch, and each batch before its forward pass",
     )
     single, sizes = batches[0][0][0].nbytes, [images.nbytes for images, _ in batches]
@@ -122,8 +126,8 @@ def judge_work(work: dict[str, list[tuple[int, str]]], parameters: int, batches:
     wrong_if(
         len(others) > parameters + 2 * epochs + 2,
         "too_much",
-        f"More travels than the images and labels of each batch, once: there were {len(others)} other copies, "
-        f"with the {parameters} parameters.",
+        f"More travels to the device than each batch's images and labels, once per epoch: there were {len(others)} "
+        f"other copies, including those of the {parameters} parameters.",
         look=f"{busiest_line(others)}; make it on the device, or send it once before the loop",
     )
     wrong_if(

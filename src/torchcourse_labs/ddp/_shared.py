@@ -65,7 +65,7 @@ def watch(answer: Any, model: nn.Module, gradients: list[Gradients]) -> list[dic
             "NoneType" in str(raised) or "of type torch.Tensor" in str(raised),
             "none",
             "You compute with None. A gradient is None if its parameter is frozen (leave it out) or unused, perhaps on "
-            "this rank only (take part with zeros). And `dist.all_reduce` returns None: it changes its argument.",
+            "this rank only (take part with zeros); `dist.all_reduce` also returns None, as it changes its argument.",
             look="`parameter.grad is None`; `parameter.grad = dist.all_reduce(…)`",
             yours=str(raised),
         )

@@ -92,14 +92,14 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         got("own") or not any(each["collectives"] for each in seen),
         "nothing_exchanged",
-        "The ranks exchanged nothing: each result comes from the batches of one rank alone.",
+        "Each rank's result comes from its own batches alone: nothing from the other ranks went into it.",
         look="`dist.all_reduce`",
     )
     wrong_if(
         got("means"),
         "means_of_means",
-        "You average accuracies, of batches or of ranks. These have different numbers of samples, so a sample in a "
-        "short one would count for more.",
+        "You average or add up the accuracies of batches or of ranks. These have different numbers of samples, so a "
+        "sample in a short one would count for more.",
         look="counts: right answers and samples, added up over the ranks and divided once",
     )
     wrong_if(

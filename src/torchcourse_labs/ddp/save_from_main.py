@@ -142,7 +142,8 @@ def only_rank_0(condition: object) -> None:
     wrong_if(
         condition,
         "rank_1_writes",
-        "Rank 1 writes a file: only rank 0 should. Ranks that write at the same time overwrite each other's file.",
+        "Rank 1 writes or renames a file: only rank 0 should. Ranks that write at the same time overwrite each other's "
+        "file.",
         look="`if dist.get_rank() == 0:`",
     )
 

@@ -68,7 +68,7 @@ def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> N
             wrong_if(
                 not isinstance(shard, Tensor) or shard.ndim != 1 or shard.dtype != torch.int64,
                 "form",
-                "A shard is an int64 tensor of one dimension.",
+                "A shard should be a one-dimensional int64 tensor.",
                 look="`torch.tensor(…)` makes a tensor of a list; `mask.nonzero().flatten()` makes indices of a mask",
                 yours=shard,
             )
@@ -119,7 +119,7 @@ def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> N
     wrong_if(
         sum(abs(i - j) in (1, ranks) for i, j in pairs) > length / 2,
         "not_shuffled",
-        "Nothing is shuffled: the shard has the indices in their original order.",
+        "Nothing is shuffled: the shards have the indices in their original order.",
         look="`torch.randperm`",
     )
     wrong_if(

@@ -128,7 +128,7 @@ def judge_weights(seen: list[dict], given: dict[str, Any]) -> None:
     wrong_if(
         any(like(epochs=each) for each in others),
         "other_epochs",
-        f"The samples have the order of other epochs than those of `epochs`, which begin with {first}.",
+        f"The samples come in the order of epochs other than those in `epochs`, which begin with {first}.",
         look="`sampler.set_epoch(epoch)` in each epoch, before the loader is asked for its first batch; a training run "
         "that is resumed does not start with epoch 0",
     )

@@ -54,7 +54,7 @@ exercise = Exercise(
             ),
             looks_like(
                 "ones",
-                "Every element should be the value that comes in, not always the same one.",
+                "Your tensor is all ones or all zeros. Every element should be the value that comes in.",
                 lambda tensor, value: torch.ones_like(tensor),
                 lambda tensor, value: torch.zeros_like(tensor),
             ),

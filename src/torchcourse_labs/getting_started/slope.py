@@ -42,7 +42,7 @@ def explain(yours: float, expected: float, f: Callable, x: float) -> None:
     wrong_if(
         abs(yours - (expected + 1000)) < 200,
         "difference_quotient",
-        "You compared values of f at nearby points. This f has a term that autograd takes for a constant, so a "
+        "You compared values of f at nearby points. This f has a term that autograd treats as a constant, so a "
         "difference quotient gives another number.",
         look="autograd needs one point and no step: `.backward()`, then `.grad`",
     )
@@ -89,8 +89,8 @@ exercise = Exercise(
             ),
             raises_like(
                 "plain_number",
-                "You used a plain Python number where you need a tensor: x is a number, and what f returns for a "
-                "number is one, too.",
+                "You used a plain Python number where you need a tensor: x is a number, and for a number, f "
+                "returns a number.",
                 "'float' object has no attribute",
                 "'int' object has no attribute",
                 look="make a tensor of x first, then call f with that tensor",

@@ -103,8 +103,8 @@ def judge_run(seen: list[dict], wanted: list[dict], start: list[Tensor], steps: 
         wrong_if(
             not right["took"] and not near(step["weights"], before, 0, 0),
             "partial_step",
-            "In a step with a gradient that is not finite, weights moved. Zeros in place of gradients are not enough: "
-            "momentum, and the other gradients, still move weights. Skip the whole step.",
+            "In a step with a gradient that is not finite, weights moved: skip the whole step. Zeros in place of "
+            "gradients are not enough, because momentum and the other gradients still move weights.",
             look="`if` before `optimizer.step()`",
         )
         so_far = ", ".join("good" if each["took"] else "not finite" for each in wanted[:number])

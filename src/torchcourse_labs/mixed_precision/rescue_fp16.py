@@ -60,7 +60,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         not seen["trained"].isfinite().all(),
         "nan",
-        "The weights are nan: a batch that overflows float16 has infinite gradients, and a step used them.",
+        "The weights are nan or infinite, as they are after a step with the infinite gradients of a batch that "
+        "overflows float16.",
         look="`scaler.step(optimizer)` skips such a step; `optimizer.step()` does not, nor a scaler for another device",
     )
     passes, all_batches = len(seen["layers"]), epochs * len(batches)
@@ -91,7 +92,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["steps"] and seen["came"] is not None and not seen["came"].any(),
         "zero_gradients",
-        "The run gets close and then stops improving: the gradients of small errors are zero in float16.",
+        "The run ends with zero gradients, although it is not close enough: in float16, small gradients become zero.",
         look="scale the loss before `backward()`, in float32, and let the scaler start with a large scale",
     )
     raise Incorrect(

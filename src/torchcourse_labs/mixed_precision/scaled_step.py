@@ -106,7 +106,8 @@ def judge_steps(seen: list[dict], wanted: list[dict], dtype: torch.dtype, max_no
     wrong_if(
         first["steps"] and first["used"].norm() < 0.02 * right["used"].norm(),
         "divided_after",
-        "The scaler divides the gradients by the scale after you have clipped them, and nearly nothing is left.",
+        "The gradients that your step uses are far too small: they should be divided by the scale only once, and "
+        "before they are clipped.",
         look="`scaler.unscale_(optimizer)` before the clipping: the scaler remembers that call",
     )
     wrong_if(

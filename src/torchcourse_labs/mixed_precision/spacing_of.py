@@ -80,7 +80,7 @@ exercise = Exercise(
             ),
             looks_like(
                 "not_rounded",
-                "The format does not have every value: a number that falls into a gap is rounded when it is stored. "
+                "The format cannot represent every value: a number that falls into a gap is rounded when it is stored. "
                 "Round it first, and measure from there.",
                 lambda value, dtype: torch.finfo(dtype).eps * 2 ** math.floor(math.log2(abs(value))),
                 lambda value, dtype: solution(value, dtype) + stored(value, dtype).item() - abs(value),

@@ -20,7 +20,7 @@ def explain(yours: int | float, expected: int, n: int, kernel: int, stride: int 
     wrong_if(
         isinstance(yours, float),
         "float",
-        f"The number of places is a whole number, and yours is {yours}.",
+        f"The number of places should be an int, but yours is the float {yours}.",
         look="`//` divides and rounds down",
         expected=expected,
     )

@@ -38,7 +38,7 @@ def explain(yours: Tensor, expected: Tensor, images: Tensor, weight: Tensor, bia
     wrong_if(
         rows and columns and first.shape == right.shape and torch.allclose(first, right, rtol=1e-3, atol=1e-4),
         "last_places",
-        "Only the last row or column of places is not right: it is missing, or nothing was written there.",
+        "All of the output is right except the last row or column, which is missing or has wrong values.",
         look="H − h + 1 places, not H − h; `range(H - h + 1)`, not `range(H - h)`",
     )
 

@@ -113,7 +113,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         "the momentum" in seen["lost"],
         "momentum",
-        "The optimizer starts over: its momentum is lost.",
+        "After `restore`, the optimizer does not have the saved momentum.",
         look="`optimizer.state_dict()` in checkpoint; in restore, `load_state_dict` of the given optimizer",
     )
     wrong_if(

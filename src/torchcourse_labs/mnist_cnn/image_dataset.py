@@ -97,7 +97,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["seeded"],
         "seeded",
-        "Your `__getitem__` seeds the random numbers of the program: a random transform would always do the same.",
+        "Your `__getitem__` changes PyTorch's global random state. If it sets a seed, a random transform does the same "
+        "thing every time.",
         look="`torch.manual_seed`: seed once, at the start of the program, not in a data set",
     )
     same(seen["length"], n, "The length of your data set", look="`__len__`: the number of samples")

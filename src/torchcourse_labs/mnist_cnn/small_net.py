@@ -143,7 +143,8 @@ def judge_logits(seen: dict[str, Any]) -> None:
     wrong_if(
         differ(logits, seen["zero"]) and not differ(logits + seen["others"], seen["sum"] + seen["zero"]),
         "linear",
-        "Your network is linear from end to end, and could be replaced by a single layer: there is no ReLU.",
+        "Your network is linear from end to end, and could be replaced by a single layer: it needs an activation "
+        "function between its layers.",
         look="something nonlinear between the layers: `nn.ReLU()` after each convolution",
     )
 
@@ -159,7 +160,7 @@ def judge_learning(seen: dict[str, Any]) -> None:
     wrong_if(
         seen["asleep"],
         "asleep",
-        f"No gradient arrives at part of your network: {', '.join(map(str, seen['asleep']))}.",
+        f"No gradient reaches part of your network: {', '.join(map(str, seen['asleep']))}.",
         look="every layer of `__init__` that `forward` leaves out; `no_grad`, `detach` and `requires_grad_(False)`",
     )
 

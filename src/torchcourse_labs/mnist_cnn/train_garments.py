@@ -124,14 +124,14 @@ def judge_training(seen: dict[str, Any], logits: Tensor, classes: Tensor) -> Non
     wrong_if(
         bounded,
         "softmax",
-        "There is a softmax or sigmoid at the end of your network, and the exercise asks for logits: `cross_entropy` "
-        "has a softmax inside, and with two your network learns slowly.",
+        "Your network ends with a softmax, a log-softmax, or a sigmoid, but the exercise asks for logits: "
+        "`cross_entropy` has a softmax inside.",
         look="the last line of `forward`, or the last layer in `__init__`",
     )
     wrong_if(
         seen["steps"] > STEPS,
         "more_steps",
-        f"Your optimizer made {seen['steps']} steps with 80 batches. Use each batch for one step.",
+        f"Your optimizer took {seen['steps']} steps with 80 batches. Use each batch for one step.",
         look="a loop inside the loop over the batches, or batches that are kept for a second round",
     )
     wrong_if(
@@ -143,20 +143,20 @@ def judge_training(seen: dict[str, Any], logits: Tensor, classes: Tensor) -> Non
     wrong_if(
         low and not seen["with gradient"],
         "no_gradient",
-        f"Your optimizer made {seen['steps']} steps, none of them with a gradient. {it_gets}",
+        f"Your optimizer took {seen['steps']} steps, none of them with a gradient. {it_gets}",
         look="`loss.backward()`, then `optimizer.step()`, and no `zero_grad` between the two",
     )
     wrong_if(
         low and sum(rate < max(rates) / 1000 for rate in rates) > STEPS / 2,
         "rate_fell",
-        f"For more than half of the steps, your learning rate was less than a thousandth of what it was. {it_gets}",
+        f"For more than half of the steps, your learning rate was less than a thousandth of its maximum. {it_gets}",
         look="the scheduler counts the calls of its `step()`, and here that is one for each batch",
     )
     wrong_if(
         not low and torch.allclose(seen["between"].float(), (logits[::2] + logits[1::2]) / 2, atol=1e-3),
         "linear",
         "Your network is linear: the logits of the mean of two images are the mean of their logits. In so few "
-        "steps, that does as well as a small convolutional network, but it can never do better.",
+        "steps, that does as well as a small convolutional network, but with more steps it would fall behind.",
         look="at least two layers, with a nonlinearity such as ReLU between them",
     )
     if low:

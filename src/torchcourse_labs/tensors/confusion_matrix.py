@@ -80,14 +80,14 @@ exercise = Exercise(
             ),
             looks_like(
                 "last_class",
-                "The last class is missing: no image here belongs to it, and the matrix has its row and column anyway.",
+                "The last class is missing: no image here belongs to it, but it still needs its row and column.",
                 lambda *given: solution(*given)[:-1, :-1],
                 lambda labels, predicted, _: solution(labels, predicted, int(labels.max()) + 1),
                 look="`classes`: sizes and `minlength` come from there, not from the largest label that occurs",
             ),
             looks_like(
                 "still_zero",
-                "Your matrix is still full of zeros: nothing of what you counted went into it.",
+                "Your matrix is still full of zeros: none of what you counted ended up in it.",
                 lambda *given: torch.zeros_like(solution(*given)),
                 look="`matrix[labels][predicted]` writes into a copy: put both indices in one pair of brackets",
             ),

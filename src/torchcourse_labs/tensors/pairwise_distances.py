@@ -33,13 +33,14 @@ def explain(yours: Tensor, expected: Tensor, a: Tensor, b: Tensor) -> None:
     wrong_if(
         yours.dim() < 2 or yours.shape[1] == a.shape[1],
         "summed_over_points",
-        f"You summed over points: the shape should be {tuple(expected.shape)}, yours is {tuple(yours.shape)}.",
+        f"You do not have one number for each pair: the shape should be {tuple(expected.shape)}, "
+        f"but yours is {tuple(yours.shape)}.",
         look="`dim=-1`, the axis of the features",
     )
     wrong_if(
         yours.shape == expected.shape and yours.isnan().any() and expected[yours.isnan()].max() < 1e-3,
         "nan",
-        "Where two points are the same, your distance is nan: rounding made its square a little negative.",
+        "Where two points are the same, your distance is nan: rounding can make its square a little negative.",
         look="`.clamp(min=0)` before the root; or subtract first, then square",
     )
 

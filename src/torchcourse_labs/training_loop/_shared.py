@@ -23,7 +23,7 @@ def judge_changes(changed: Sequence[str], kept: dict[str, str] = KEPT) -> None:
     """Raise Incorrect if something in `kept` is among what `probes.changes` found."""
     what = next((words for name, words in kept.items() if name in changed), None)
     if what:
-        raise Incorrect(f"Your function should leave {what} as before.")
+        raise Incorrect(f"Your function should leave {what} unchanged.")
 
 
 def judge_order(events: Sequence[str]) -> None:
@@ -57,7 +57,7 @@ def judge_order(events: Sequence[str]) -> None:
     wrong_if(
         "step without gradients" in events,
         "cleared_before_step",
-        "The gradients are cleared between backward and step, so the step has nothing to use.",
+        "A step finds no gradients, or only zeros: there has to be a backward pass after clearing and before the step.",
         look="where `zero_grad` is",
         **details,
     )

@@ -63,7 +63,7 @@ exercise = Exercise(
             ),
             looks_like(
                 "percent",
-                "This is the accuracy in percent; the question is for a share from 0 to 1.",
+                "This is the accuracy in percent; the exercise asks for a share from 0 to 1.",
                 lambda logits, labels: 100 * solution(logits, labels),
             ),
             looks_like(

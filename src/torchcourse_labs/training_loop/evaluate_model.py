@@ -70,13 +70,14 @@ def judge_case(answer: Any, model: nn.Module, batches: list[Batch], training: bo
     wrong_if(
         seen["in train mode"],
         "train_mode",
-        "The images went through the model in train mode: batch norm used and changed its statistics.",
+        "The model, or a part of it, was in train mode when it got the images. In that mode, batch norm uses the "
+        "statistics of the batch and changes its running ones.",
         look="`model.eval()` before the loop: it reaches every layer",
     )
     wrong_if(
         seen["graphs"],
         "graph",
-        "PyTorch recorded a graph for each batch that no backward pass will use: wasted memory and time.",
+        "PyTorch recorded a graph that no backward pass will use: wasted memory and time.",
         look="`with torch.no_grad():` around the loop",
     )
     judge_changes(seen["changed"], KEPT | {"weights": "the weights of the model", "gradients": "all gradients"})

@@ -62,7 +62,7 @@ exercise = Exercise(
             ),
             looks_like(
                 "times_w",
-                "You multiplied by w. That is the derivative with respect to x: w·x changes by x when w changes.",
+                "You multiplied by w. That is the derivative with respect to x: w·x changes by x when w changes by 1.",
                 lambda w, x, y: (2 * (w * x - y) * w).mean(),
             ),
             looks_like(

@@ -51,12 +51,12 @@ def judge(answer: Any, rng: Inputs) -> None:
     case = (start, gradients, rates, momentum)
     seen, right = observe(answer, steps, *case), steps(solution, *case)
     if seen["changed"]:
-        raise Incorrect(f"Your step should leave {seen['changed'][0]} as before.")
+        raise Incorrect(f"Your step should leave {seen['changed'][0]} unchanged.")
     yours = seen["parameters"]
     wrong_if(
         seen["replaced"],
         "new_parameters",
-        "The list no longer holds the parameters of the model, which are still the old ones: change those in place.",
+        "The list no longer holds the model's own parameters, the only ones that it uses: change those in place.",
         look="methods that work in place: `p.sub_(...)`, `p -= ...`",
     )
     wrong_if(
@@ -80,7 +80,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     look = "v ← momentum · v + gradient, then p ← p − learning rate · v; only a parameter whose grad is None is skipped"
     same(yours, right["parameters"], "The list of parameters after three of your steps", look=look)
     velocities = [seen["velocities"][i] for i in (0, 3)]  # those that get a gradient in each step
-    same(velocities, [right["velocities"][i] for i in (0, 3)], "Velocities after three of your steps", look=look)
+    same(velocities, [right["velocities"][i] for i in (0, 3)], "The list of first and last velocities", look=look)
 
 
 exercise = Exercise(

@@ -121,13 +121,13 @@ def judge_faults(seen: dict, losses: list, accuracies: list, model: nn.Module, f
     wrong_if(
         first == "eval mode",
         "eval_mode",
-        f"The model trains in eval mode, at least from the second epoch on: the validation left it there. {rest}",
+        f"In at least one epoch, the model trains in eval mode. {rest}",
         look="`model.train()` at the start of each epoch",
     )
     wrong_if(
         first == "old gradients",
         "old_gradients",
-        f"The gradients of batches add up: they are not cleared between the steps of an epoch. {rest}",
+        f"The gradients of batches add up: not every backward pass starts from cleared ones. {rest}",
         look="`optimizer.zero_grad()` belongs in the inner loop",
     )
     wrong_if(
@@ -144,7 +144,7 @@ def judge_faults(seen: dict, losses: list, accuracies: list, model: nn.Module, f
     wrong_if(
         first == "graph",
         "graph",
-        f"The validation still records a graph, although there is no backward. {rest}",
+        f"The validation still records a graph, although no backward pass follows. {rest}",
         look="`with torch.no_grad():` around the validation loop",
     )
     wrong_if(

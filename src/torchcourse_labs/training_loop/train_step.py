@@ -64,7 +64,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             "modified by an inplace operation" in str(raised),
             "step_inside",
-            "A step changed weights that a later `backward()` still needed, and PyTorch noticed.",
+            "A later `backward()` still needed a tensor that was changed in place, as the weights are by a step.",
             look="the order: zero_grad, backward, step",
         )
         raise
@@ -82,15 +82,15 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["in eval mode"],
         "eval_mode",
-        "The model was in eval mode when it got the images: dropout was off, and batch norm used its running "
-        "statistics.",
+        "The model, or a part of it, was in eval mode when it got the images. In that mode, dropout is off, and batch "
+        "norm uses its running statistics.",
         look="`model.train()` at the start, before the forward pass",
     )
     wrong_if(
         seen["in train mode"] > len(batches),
         "second_forward",
         "In your step, the batch goes through the model more than once in train mode: batch norm would count its "
-        "images twice, and dropout, or the step in between, gives another loss.",
+        "images twice, and dropout, or a step in between, would change the loss.",
         look="call `model(images)` once, and use its result for the loss and for the number that you return",
     )
     steps = [event for event in seen["events"] if event.startswith("step")]
