@@ -130,7 +130,7 @@ def judge_error(error: str) -> None:
         look="`model.module.state_dict()`, `optimizer.state_dict()`",
     )
     wrong_if(
-        "loading state_dict" in error and "module." in error,
+        "loading state_dict" in error,
         "names",
         "The names in the file do not fit a plain model: saved from the wrapper, every name starts with `module.`.",
         look="`model.module.state_dict()`",
