@@ -101,7 +101,8 @@ def error_elsewhere(kinds: list[str], message: str, line: str | None) -> Excepti
     base = next((kind for kind in known if isinstance(kind, type) and issubclass(kind, Exception)), Exception)
     if issubclass(base, UnicodeError):  # these ask for more than a message
         base = ValueError
-    error = type(clean(kinds[0], 80), (base,), {})(clean(message, 2000))
+    # A KeyError would quote its message once more.
+    error = type(clean(kinds[0], 80), (base,), {"__str__": lambda self: self.args[0]})(clean(message, 2000))
     error.line_elsewhere = None if line is None else clean(line, 300)
     return error
 
