@@ -156,7 +156,7 @@ def test_nothing_outdated_is_used(path):
 def test_public_functions_are_documented_and_typed():
     for path in modules():
         if "torchcourse_labs" in path.parts:
-            continue  # what an exercise is about stands in its Exercise
+            continue  # the Exercise in each file describes it
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
                 assert ast.get_docstring(node), f"{path.name}: {node.name} has no docstring"

@@ -87,11 +87,11 @@ def labs() -> ModuleType | None:
         return importlib.import_module(place.LABS)
 
 
-def _load(name: str) -> None:
+def _load(slug: str) -> None:
     """Import the exercises of a chapter, if it has any."""
-    if name not in chapters():
+    if slug not in chapters():
         return
-    folder = importlib.import_module(f"{place.LABS}.{name}")
+    folder = importlib.import_module(f"{place.LABS}.{slug}")
     for name in folder.EXERCISES:
         other = EXERCISES.get(name)
         if other and other.chapter != folder.CHAPTER:
