@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from labcheck.answer import observe
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like, raises_like
-from labcheck.verdict import AnswerRaised, Incorrect, wrong_if
+from labcheck.authoring import AnswerRaised, Incorrect, Inputs, Spec, looks_like, observe, raises_like, wrong_if
 
 
 def explain(yours, expected, n):

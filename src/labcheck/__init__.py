@@ -10,6 +10,7 @@ from the bottom up:
     exercise, spec                 an exercise; the judge of one that is a function of its inputs
     reports, board                 what checks found, kept for the student and counted for a class
     judge, lab                     from an answer to its outcome; what a lab calls
+    authoring                      what the file of an exercise imports, in one place
 """
 
 from labcheck import board

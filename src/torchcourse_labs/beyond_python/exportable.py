@@ -8,11 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.answer import attempted, call, line_of, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, call, line_of, near, observe, same, wrong_if
 from torchcourse_labs.beyond_python._shared import SECONDS, first_line, quietly
 
 

@@ -10,11 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labcheck.answer import attempted, call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, call, near, observe, same, wrong_if
 from torchcourse_labs.beyond_python._native import registered
 from torchcourse_labs.beyond_python._shared import SECONDS, first_line, quietly
 

@@ -5,12 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labcheck.answer import call
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, call, looks_like, same, wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple]:

@@ -6,11 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labcheck.answer import call
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, call, near, same, wrong_if
 
 
 def solution(logits: Tensor, others: Tensor, labels: Tensor, tolerance: float) -> dict[str, Any]:

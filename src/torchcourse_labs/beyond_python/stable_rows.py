@@ -7,11 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labcheck.answer import call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, NotHere, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, NotHere, call, near, observe, same, wrong_if
 from torchcourse.errors import CourseError
 from torchcourse_labs.beyond_python._native import build, invoke, lacks
 from torchcourse_labs.beyond_python._shared import SECONDS

@@ -12,11 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.answer import attempted, call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, Incorrect, NotHere, wrong_if
+from labcheck.authoring import (
+    AnswerRaised,
+    Exercise,
+    Incorrect,
+    Inputs,
+    NotHere,
+    attempted,
+    call,
+    near,
+    observe,
+    same,
+    wrong_if,
+)
 from torchcourse.lectures import tracefile
 from torchcourse_labs.beyond_python._shared import SECONDS, first_line, quietly
 

@@ -10,11 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.answer import attempted, call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, attempted, call, near, observe, same, wrong_if
 from torchcourse_labs.beyond_python._shared import SECONDS, first_line, quietly
 
 LIMIT = 100_000  # bytes of a file

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from labcheck import ranks
-from labcheck.inputs import Inputs
+from labcheck.authoring import Inputs
 from torchcourse.data import ImageSet
 
 PER_EPOCH, EPOCHS, BATCH = 6, 3, 8

@@ -6,10 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labcheck.answer import call, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, wrong_if
 from torchcourse import data
 from torchcourse.lab.targets import TARGETS
 from torchcourse_labs.capstone._exported import program

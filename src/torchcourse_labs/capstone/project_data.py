@@ -9,10 +9,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from labcheck.answer import call, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, wrong_if
 from torchcourse.data import ImageSet, files
 
 SHAPES = {"mnist": (1, 28, 28), "fashion_mnist": (1, 28, 28), "cifar10": (3, 32, 32)}

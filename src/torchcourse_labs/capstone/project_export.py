@@ -8,11 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labcheck.answer import call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, Incorrect, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, near, observe, same, wrong_if
 from torchcourse_labs.capstone._exported import Small, program, silent
 
 

@@ -7,10 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labcheck.answer import attempted, call, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, Incorrect, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, attempted, call, observe, wrong_if
 from torchcourse.lab.targets import TARGETS
 
 

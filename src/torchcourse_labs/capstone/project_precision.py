@@ -6,10 +6,7 @@ from typing import Any
 import torch
 
 from labcheck import ranks
-from labcheck.answer import attempted, call, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, call, observe, wrong_if
 from torchcourse_labs.capstone._training import draw, perform, settings
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

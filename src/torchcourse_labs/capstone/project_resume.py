@@ -8,10 +8,7 @@ from typing import Any
 import torch
 
 from labcheck import ranks
-from labcheck.answer import attempted, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, observe, wrong_if
 from torchcourse_labs.capstone._training import (
     EPOCHS,
     KILLED,

@@ -11,10 +11,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from labcheck.answer import call, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, observe, wrong_if
 from torchcourse_labs.capstone._exported import Small, program, silent
 from torchcourse_labs.capstone._requests import ask
 

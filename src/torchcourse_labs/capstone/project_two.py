@@ -8,10 +8,7 @@ import torch
 from torch import Tensor
 
 from labcheck import ranks
-from labcheck.answer import attempted, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, attempted, observe, wrong_if
 from torchcourse_labs.capstone._training import BATCH, PER_EPOCH, draw, each_image_once, perform, settings
 
 

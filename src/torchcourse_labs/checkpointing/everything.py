@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from labcheck import ranks
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Inputs, near, same, wrong_if
 from labcheck.probes import weights
-from labcheck.verdict import wrong_if
 from torchcourse.lab.interrupted import Run
 
 PARTS = {  # what changes from step to step -> where to look

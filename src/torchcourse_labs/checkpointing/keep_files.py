@@ -6,11 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from labcheck.answer import call, observe
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, Incorrect, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 
 OTHERS = ["best.pt", "config.json", "step-best.txt"]  # files in the folder that are not the answer's
 

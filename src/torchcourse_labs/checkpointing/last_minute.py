@@ -10,11 +10,7 @@ import torch
 import torch.distributed as dist
 
 from labcheck import ranks
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.show import show
-from labcheck.verdict import AnswerRaised, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, same, show, wrong_if
 
 AGAIN = 75
 WRITES = 0.5  # seconds that rank 0 takes to save: long enough that a rank that does not wait leaves before

@@ -10,11 +10,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from labcheck.answer import call, observe
-from labcheck.compare import equal, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, Incorrect, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, equal, observe, same, wrong_if
 
 OTHER = {"head.weight": (10, 4), "head.bias": (10,), "submodule.weight": (5, 4), "norm.bias": (1,), "extra.bias": (2,)}
 

@@ -12,11 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from labcheck import ranks
-from labcheck.answer import observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, near, observe, same, wrong_if
 
 STEPS = 0, 90, 100, 110  # the last one is never whole: a crash comes in the middle
 Pair = tuple[Tensor, Tensor]  # weight and bias

@@ -2,12 +2,8 @@
 
 import math
 
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Inputs, Spec, near, same, wrong_if
 from labcheck.probes import plain_number
-from labcheck.spec import Spec
-from labcheck.verdict import wrong_if
 
 INTERVAL = "what saves and failures cost for each second of training; the sum is smallest where its derivative is 0"
 

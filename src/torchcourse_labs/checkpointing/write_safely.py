@@ -12,10 +12,7 @@ from typing import Any
 import torch
 
 from labcheck import ranks
-from labcheck.compare import equal, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, equal, same, wrong_if
 
 FILE = "run.pt"
 FOREIGN = f"{FILE}.other.part"  # of another process that is writing, too

@@ -8,10 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labcheck import probes
-from labcheck.answer import call, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, wrong_if
 
 
 def solution(images: Tensor, pixels: int) -> Tensor:

@@ -6,9 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like, raises_like
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, raises_like
 
 
 def draw(rng: Inputs) -> list[tuple]:

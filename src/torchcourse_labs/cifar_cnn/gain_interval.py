@@ -6,12 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labcheck.compare import near
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, near, wrong_if
 from labcheck.probes import plain_number
-from labcheck.spec import Spec, looks_like
-from labcheck.verdict import wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple]:

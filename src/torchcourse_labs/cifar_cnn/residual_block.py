@@ -6,11 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.answer import observe
-from labcheck.compare import near
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, near, observe, wrong_if
 
 
 class ResidualBlock(nn.Module):

@@ -10,10 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from labcheck.answer import call, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, Incorrect, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, observe, wrong_if
 from torchcourse import data, models
 from torchcourse.lab.budget import STEPS, Budget
 

@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Incorrect, wrong_if
 from torchcourse_labs.cluster._pretend_slurm import is_script, options_of
 
 

@@ -3,11 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from labcheck.answer import call, observe
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 from torchcourse_labs.cluster import _pretend_slurm as slurm
 from torchcourse_labs.cluster._shared import judge_text
 

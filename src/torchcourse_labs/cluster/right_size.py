@@ -6,11 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from labcheck.answer import call
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, same, wrong_if
 
 
 def draw(rng: Inputs) -> list[str]:

@@ -3,11 +3,7 @@
 import itertools
 from typing import Any
 
-from labcheck.answer import call
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, same, wrong_if
 
 NO_SUCH_RUN = "an IndexError"
 

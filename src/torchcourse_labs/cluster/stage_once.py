@@ -13,12 +13,7 @@ from typing import Any
 import torch.distributed as dist
 
 from labcheck import ranks
-from labcheck.answer import observe
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.show import show
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, observe, same, show, wrong_if
 
 TASKS = 3  # on the first node, so that no remainder of SLURM_PROCID is 0 once on each node
 RENAMING = 1.0  # seconds that the node's disk takes to rename a file, and a command to start

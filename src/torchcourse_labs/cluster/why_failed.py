@@ -2,10 +2,7 @@
 
 from typing import Any
 
-from labcheck.answer import attempted, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, observe, wrong_if
 
 LETTERS = "ABCDEFGHIJKLMNOPQR"
 

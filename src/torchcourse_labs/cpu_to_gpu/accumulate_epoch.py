@@ -8,12 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.answer import observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Incorrect, Inputs, near, observe, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, as_numbers, busiest_line, device_work, graphs_at_once, network, weights
-from labcheck.verdict import Incorrect, wrong_if
 from torchcourse import simgpu
 
 

@@ -1,9 +1,6 @@
 """The smallest batch size that is nearly as quick as the quickest that fits into memory."""
 
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, wrong_if
 
 Curve = dict[int, int]  # batch size -> images per second
 

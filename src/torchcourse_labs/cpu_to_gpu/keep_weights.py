@@ -8,11 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.answer import call, observe
-from labcheck.compare import equal, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, equal, observe, same, wrong_if
 from torchcourse import simgpu
 
 

@@ -7,11 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from labcheck.answer import call, observe
-from labcheck.compare import equal, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, equal, observe, same, wrong_if
 from torchcourse import simgpu
 
 

@@ -7,11 +7,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from labcheck import ranks
+from labcheck.authoring import AnswerRaised, Inputs, near, same, wrong_if
 from labcheck.collectives import Ledger
-from labcheck.compare import near, same
-from labcheck.inputs import Inputs
 from labcheck.probes import weights
-from labcheck.verdict import AnswerRaised, wrong_if
 
 Gradients = dict[str, Tensor]  # of one rank, by the parameter's name; NaN: this rank has none
 

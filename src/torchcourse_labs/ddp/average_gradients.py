@@ -6,8 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Inputs
 from torchcourse_labs.ddp._shared import draw, judge_gradients, watch
 
 

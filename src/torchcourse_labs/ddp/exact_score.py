@@ -9,12 +9,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from labcheck import ranks
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, near, same, wrong_if
 from labcheck.collectives import Ledger
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
 from labcheck.probes import Batch, network, plain_number
-from labcheck.verdict import AnswerRaised, wrong_if
 
 Shards = list[list[Batch]]  # the batches of each rank
 

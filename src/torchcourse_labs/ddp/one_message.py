@@ -6,10 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from labcheck.compare import near
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, near, wrong_if
 from torchcourse_labs.ddp._shared import draw, judge_gradients, rows, watch
 
 

@@ -13,11 +13,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from labcheck import ranks
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, same, wrong_if
 from labcheck.probes import network, weights
-from labcheck.verdict import AnswerRaised, wrong_if
 
 NAME = "training.pt"
 

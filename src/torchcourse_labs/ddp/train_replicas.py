@@ -14,11 +14,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from labcheck import ranks
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Incorrect, Inputs, near, same, wrong_if
 from labcheck.probes import network, weights
-from labcheck.verdict import Incorrect, wrong_if
 
 
 def solution(model, optimizer, train_set, epochs, batch_size, seed):

@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like
 
 
 def draw(rng: Inputs) -> list[tuple]:

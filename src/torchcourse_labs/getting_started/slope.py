@@ -5,10 +5,7 @@ from typing import Any
 
 import torch
 
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like, raises_like
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, raises_like, wrong_if
 
 
 class Cubic:

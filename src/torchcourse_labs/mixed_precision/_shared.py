@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from labcheck.answer import call
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, wrong_if
+from labcheck.authoring import AnswerRaised, Inputs, call, wrong_if
 
 
 def linear(rng: Inputs, inputs: int, outputs: int, size: float = 1.0) -> nn.Linear:

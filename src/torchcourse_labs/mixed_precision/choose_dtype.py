@@ -2,10 +2,7 @@
 
 import torch
 
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, wrong_if
 
 Table = dict[torch.dtype, dict]
 

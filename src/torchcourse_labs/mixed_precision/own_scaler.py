@@ -8,12 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from labcheck.answer import call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Inputs, call, near, observe, same, wrong_if
 from labcheck.probes import SLOW_START
-from labcheck.verdict import wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple]:

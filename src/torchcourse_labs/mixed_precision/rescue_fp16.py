@@ -9,12 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.answer import observe
-from labcheck.compare import equal
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Incorrect, Inputs, equal, observe, wrong_if
 from labcheck.probes import SLOW_START, weights
-from labcheck.verdict import Incorrect, wrong_if
 from torchcourse_labs.mixed_precision._shared import Watch, judge_dtypes, linear
 
 Batches = list[tuple[Tensor, Tensor]]

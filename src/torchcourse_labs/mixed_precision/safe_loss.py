@@ -9,12 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from labcheck.answer import observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Inputs, near, not_none, observe, same, wrong_if
 from labcheck.probes import SLOW_START
-from labcheck.verdict import not_none, wrong_if
 from torchcourse_labs.mixed_precision._shared import Watch, judge_dtypes, linear
 
 

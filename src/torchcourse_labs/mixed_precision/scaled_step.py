@@ -8,12 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.answer import observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, near, observe, same, wrong_if
 from labcheck.probes import SLOW_START, number, weights
-from labcheck.verdict import AnswerRaised, wrong_if
 from torchcourse_labs.mixed_precision._shared import Watch, judge_dtypes, linear
 
 SCALE = 4096.0

@@ -5,9 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like
 
 
 def draw(rng: Inputs) -> list[tuple]:

@@ -1,9 +1,6 @@
 """The size formula: at how many places a window fits."""
 
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple]:

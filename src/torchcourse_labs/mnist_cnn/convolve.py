@@ -7,11 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labcheck import probes
-from labcheck.answer import observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, observe, wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple]:

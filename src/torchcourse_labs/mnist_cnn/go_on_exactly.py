@@ -11,12 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from labcheck.answer import attempted, call, observe
-from labcheck.compare import equal, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, call, equal, observe, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, weights
-from labcheck.verdict import Incorrect, wrong_if
 
 
 def checkpoint(model: nn.Module, optimizer: Optimizer, epoch: int) -> dict[str, Any]:

@@ -8,11 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from labcheck.answer import call, observe
-from labcheck.compare import equal, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, Incorrect, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, equal, observe, same, wrong_if
 
 
 class solution(Dataset):

@@ -2,9 +2,7 @@
 
 import math
 
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like
 
 Layers = list[tuple[int, int]]  # (kernel, stride), from first to last
 

@@ -8,11 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.answer import call, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, wrong_if
 from labcheck.probes import SLOW_START
-from labcheck.verdict import Incorrect, wrong_if
 
 BUDGET = 20_000
 

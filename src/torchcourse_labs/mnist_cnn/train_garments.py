@@ -10,11 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from labcheck.answer import call, observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, observe, wrong_if
 from labcheck.probes import Batch
-from labcheck.verdict import AnswerRaised, Incorrect, wrong_if
 from torchcourse import data
 from torchcourse_labs.mnist_cnn.small_net import solution as SmallNet
 

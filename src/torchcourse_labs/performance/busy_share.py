@@ -4,11 +4,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from labcheck.answer import call
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, call, near, same, wrong_if
 
 Event = dict[str, Any]
 

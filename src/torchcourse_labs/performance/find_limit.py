@@ -2,11 +2,7 @@
 
 from typing import Any
 
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, near, same, wrong_if
 
 Seconds = dict[str, float]
 Lanes = list[list[str]]

@@ -10,12 +10,8 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from labcheck.answer import call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Inputs, call, near, observe, same, wrong_if
 from labcheck.probes import SLOW_START
-from labcheck.verdict import wrong_if
 from torchcourse.lectures import compiling
 
 CALLS = 10

@@ -10,12 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labcheck.answer import call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, near, observe, same, wrong_if
 from labcheck.probes import SLOW_START
-from labcheck.verdict import AnswerRaised, wrong_if
 from torchcourse.lectures import compiling
 
 

@@ -9,12 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from labcheck.answer import call, observe
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 from labcheck.probes import SLOW_START
-from labcheck.verdict import Incorrect, wrong_if
 from torchcourse.memory import LiveBytes
 
 

@@ -5,11 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, near, same, wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple]:

@@ -12,12 +12,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from labcheck import ranks
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, near, same, wrong_if
 from labcheck.collectives import Ledger
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
 from labcheck.probes import Batch, graphs_at_once
-from labcheck.verdict import AnswerRaised, wrong_if
 
 LARGEST, FAR, GROUPS = 0.1, 50.0, 3  # norms: one that every gradient exceeds, one that none reaches
 

@@ -3,10 +3,7 @@
 import math
 from typing import Any
 
-from labcheck.answer import call
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, wrong_if
 
 FROM = {"weights": 3, "gradients": 2, "optimizer": 1}  # the stage from which each is divided
 Shape = tuple[int, ...]

@@ -8,11 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from labcheck.answer import call, observe
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, observe, same, wrong_if
 from torchcourse import models
 from torchcourse.cluster import planning
 

@@ -7,11 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from labcheck import ranks
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, near, same, wrong_if
 from labcheck.collectives import Ledger
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, wrong_if
 from torchcourse_labs.sharded_models._shared import Living
 
 

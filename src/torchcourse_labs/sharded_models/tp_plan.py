@@ -16,10 +16,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from labcheck import ranks
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, same, wrong_if
 from torchcourse import models
 from torchcourse.cluster import planning
 

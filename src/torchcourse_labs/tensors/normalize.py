@@ -5,9 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like
 
 CHANNELS = (0, 2, 3)  # the axes over which each channel has its own statistics
 OTHERS = ((1, 2, 3), (2, 3), (0,), (1,), (0, 1), (0, 1, 2), (0, 1, 2, 3))

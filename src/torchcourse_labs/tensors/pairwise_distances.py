@@ -5,11 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from labcheck import probes
-from labcheck.answer import observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, observe, wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple]:

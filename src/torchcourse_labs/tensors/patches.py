@@ -6,11 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from labcheck import probes
-from labcheck.answer import observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.spec import Spec, looks_like, raises_like
-from labcheck.verdict import wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, observe, raises_like, wrong_if
 
 MIXED = ((2, 4, 3, 5, 1), (2, 4, 3, 1, 5), (2, 1, 4, 3, 5), (1, 2, 4, 3, 5))  # orders of axes, colors taken for rows
 

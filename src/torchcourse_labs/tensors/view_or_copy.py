@@ -3,10 +3,7 @@
 import operator
 from typing import Any
 
-from labcheck.answer import observe
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, observe, wrong_if
 
 solution = {
     "x[1:3]": "view",

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from labcheck import probes
-from labcheck.inputs import Inputs
+from labcheck.authoring import Incorrect, Inputs, wrong_if
 from labcheck.probes import Batch, in_order
-from labcheck.verdict import Incorrect, wrong_if
 
 KEPT = {
     "layers": "the layers of the model",

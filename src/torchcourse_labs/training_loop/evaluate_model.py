@@ -9,12 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from labcheck import probes
-from labcheck.answer import call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, Passes, network
-from labcheck.verdict import Incorrect, wrong_if
 from torchcourse_labs.training_loop._shared import KEPT, judge_changes, make_batches
 
 

@@ -6,12 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labcheck.answer import call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, same, wrong_if
 from labcheck.probes import SLOW_START
-from labcheck.verdict import Incorrect, wrong_if
 
 
 def solution(parameters: list[nn.Parameter], velocities: list[Tensor], learning_rate: float, momentum: float) -> None:

@@ -9,12 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from labcheck import probes
-from labcheck.answer import call, observe
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, WatchedSGD, network, weights
-from labcheck.verdict import Incorrect, wrong_if
 from torchcourse_labs.training_loop._shared import judge_changes, judge_order, make_batches
 
 LARGE = 20  # images of a training batch; all validation batches together have fewer

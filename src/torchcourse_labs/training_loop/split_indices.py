@@ -8,11 +8,7 @@ import torch
 from torch import Tensor
 
 from labcheck import probes
-from labcheck.answer import call, observe
-from labcheck.compare import same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
-from labcheck.verdict import Incorrect, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 
 
 def solution(n: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:

@@ -10,12 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.answer import call, observe
-from labcheck.compare import near, same
-from labcheck.exercise import Exercise
-from labcheck.inputs import Inputs
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, near, observe, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, WatchedSGD, network, weights
-from labcheck.verdict import AnswerRaised, wrong_if
 from torchcourse_labs.training_loop._shared import judge_changes, judge_order, make_batches
 
 
