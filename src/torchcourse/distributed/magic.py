@@ -1,11 +1,12 @@
-"""The cell magic `%%torchrun`: a notebook cell, run by the real torchrun in several processes.
+"""The cell magic `%%torchrun`: a notebook cell, run by PyTorch's elastic launcher in several processes.
 
 What happens, in order:
 
 1. The cell becomes a file. Its first line, the magic, becomes a comment: so line numbers are those of the cell.
-2. A watcher starts torchrun, torchrun starts the ranks, each rank runs the file (watcher.py, rank.py). On Linux, all of
-   them are forked from a process that has imported PyTorch, so only the first cell waits for that (warm.py).
-3. Their lines come through one pipe and are shown at once, in the order in which they were printed.
+2. A watcher starts the launcher behind torchrun, which starts the ranks, and each rank runs the file (watcher.py,
+   launcher.py, rank.py). On Linux, all of them are forked from a process that has imported PyTorch, so only the first
+   cell waits for that (warm.py).
+3. Their lines go to one file and are shown at once, in the order in which they were printed.
 4. If something goes wrong, the traceback of the rank that failed first is shown, in one piece.
 """
 
@@ -16,7 +17,6 @@ import contextlib
 import json
 import os
 import re
-import selectors
 import shlex
 import shutil
 import signal
@@ -37,7 +37,7 @@ from torchcourse.errors import CourseError
 HERE = Path(__file__).parent
 START_LIMIT = 120.0  # seconds until all ranks run: it is torchrun that takes them, and no fault of the cell
 AFTER_FAILURE = 15.0  # seconds that torchrun has to stop the other ranks; then we do it
-DRAIN = 10.0  # seconds for what is left in the pipe at the end
+LOOK_AGAIN = 0.05  # seconds between two looks at what the ranks have printed
 ENDING = 60.0  # seconds that the watcher has to end all processes: it takes two, but the machine may be busy
 # What libraries print below Python and is of no use in a notebook.
 CHATTER = re.compile(r"\[Gloo\] Rank \d+ is connected|socket\.cpp|TCPStore\.cpp|Redirects are currently not supported")
@@ -119,17 +119,16 @@ def _compile(source: str, name: str) -> None:
 
 
 class _Run:
-    """One start of torchrun, from its command line to what is said at the end."""
+    """One start of the launcher, from its job to what is said at the end."""
 
     def __init__(self, options: argparse.Namespace, name: str, file: Path, source: str, scratch: Path) -> None:
         self.options, self.name, self.scratch = options, name, scratch
         self.lines = source.splitlines()
         self.size = options.nproc_per_node
-        self.attempt = 0  # how often torchrun has started the ranks again
-        self.begun: dict[str, bytes] = {}  # long lines come in pieces
-        self.read: dict[Path, int] = {}  # how much of each raw file has been shown
-        self.half = b""
+        self.attempt = 0  # how often the launcher has started the ranks again
+        self.shown: dict[Path, int] = {}  # bytes of each file that have been shown
         job = {"scratch": str(scratch), "name": name, "file": str(file), "path": [p for p in sys.path if p]}
+        job |= {"ranks": self.size, "max_restarts": options.max_restarts, "arguments": options.arguments}
         (scratch / "job.json").write_text(json.dumps(job), encoding="utf-8")
 
     # ------------------------------ the time while it runs
@@ -138,18 +137,17 @@ class _Run:
         """Start, show what comes, wait for the end, explain it."""
         if os.name != "posix":
             raise CourseError("%%torchrun needs Linux or macOS: on Windows use WSL, or a hub.")
-        with open(self.scratch / "torchrun.log", "wb") as log:
+        with open(self.scratch / "launcher.log", "wb") as log:
             process = self._start(log)
         where = None
         try:
-            in_time = self._show(process)
-            if not in_time:
+            if not self._follow(process):
                 where = self._places()
         except KeyboardInterrupt:
             raise Interrupted from None
         finally:
             self._end(process)
-        self._drain(process)
+        self._show()
         if where is not None and not self._failures():
             self._late(where)
         elif process.returncode == 0 and not self._failures():
@@ -159,17 +157,14 @@ class _Run:
             self._explain()
 
     def _start(self, log: BinaryIO) -> subprocess.Popen | warm.Forked:
-        """Start the watcher, and below it torchrun: forked from a process that has imported PyTorch, where we can."""
-        options = ["--standalone", "--nproc-per-node", str(self.size), "--max-restarts", str(self.options.max_restarts)]
-        options += ["--log-dir", str(self.scratch / "logs"), str(HERE / "rank.py"), str(self.scratch / "job.json")]
-        options += self.options.arguments
+        """Start the watcher, and below it the launcher: forked from the warm process, where that is possible."""
         if warm.POSSIBLE:
-            return warm.start(self.scratch, options, self._environment(), log)
-        torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", *options]
+            return warm.start(self.scratch, self._environment(), log)
+        launcher = [sys.executable, str(HERE / "launcher.py"), str(self.scratch / "job.json")]
         return subprocess.Popen(
-            [sys.executable, str(HERE / "watcher.py"), str(self.scratch), *torchrun],
+            [sys.executable, str(HERE / "watcher.py"), str(self.scratch), *launcher],
             stdin=subprocess.PIPE,  # closed, even by our death, it makes the watcher end everything
-            stdout=subprocess.PIPE,
+            stdout=log,
             stderr=log,
             env=self._environment(),
             start_new_session=True,  # so that the watcher outlives a kernel that is killed with its whole group
@@ -180,41 +175,32 @@ class _Run:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         defaults = {
             "OMP_NUM_THREADS": str(max(1, cores // self.size)),  # all ranks on all cores would be in each other's way
-            # All ranks are on this machine: without this, torchrun has them meet at the machine's name. If that cannot
-            # be resolved, they wait.
-            "PET_LOCAL_ADDR": "127.0.0.1",
             # After a restart the ranks would read the addresses of the ones that died, and wait for them forever.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
         # Gloo would look up the machine's name, too. A site's choice of interface is for its nodes.
-        fixed = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": loopback()}
-        # A notebook inside a job must not pass on its own identity, and rank.py imports the module beside it.
+        fixed = {"PYTHONUTF8": "1", "GLOO_SOCKET_IFNAME": loopback()}
+        # A notebook inside a job must not pass on its own identity.
         outside = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
-        outside |= {"NCCL_SOCKET_IFNAME", "PYTHONSAFEPATH"}
+        outside |= {"NCCL_SOCKET_IFNAME"}
         inherited = {key: value for key, value in os.environ.items() if key not in outside}
         return {key: value for key, value in {**defaults, **inherited, **fixed}.items() if value}
 
-    def _show(self, process: subprocess.Popen | warm.Forked) -> bool:
+    def _follow(self, process: subprocess.Popen | warm.Forked) -> bool:
         """Print what comes until the watcher ends. False when the time is up."""
         limit = time.monotonic() + max(self.options.timeout, START_LIMIT)
-        started = False
-        os.set_blocking(process.stdout.fileno(), False)
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            failed_at = None
-            while process.poll() is None:
-                if selector.select(0.1) and not self._records(process):
-                    selector.unregister(process.stdout)  # all writers have closed it: only the end is missing
-                self._restarts()
-                self._raw()
-                if not started and len(list(self.scratch.glob("0-*.pid"))) == self.size:
-                    started, limit = True, time.monotonic() + self.options.timeout
-                if time.monotonic() > limit:
-                    return False
-                if self.attempt == self.options.max_restarts and self._failures():
-                    failed_at = failed_at or time.monotonic()
-                    if time.monotonic() > failed_at + AFTER_FAILURE:
-                        break  # a rank that torchrun cannot stop
+        started, failed_at = False, None
+        while process.poll() is None:
+            time.sleep(LOOK_AGAIN)
+            self._show()
+            if not started and len(list(self.scratch.glob("0-*.pid"))) == self.size:
+                started, limit = True, time.monotonic() + self.options.timeout
+            if time.monotonic() > limit:
+                return False
+            if self.attempt == self.options.max_restarts and self._failures():
+                failed_at = failed_at or time.monotonic()
+                if time.monotonic() > failed_at + AFTER_FAILURE:
+                    break  # a rank that the launcher cannot stop
         return True
 
     def _end(self, process: subprocess.Popen | warm.Forked) -> None:
@@ -228,58 +214,33 @@ class _Run:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(ENDING)
 
-    def _drain(self, process: subprocess.Popen | warm.Forked) -> None:
-        """What is left in the pipe and in the files at the end."""
-        limit = time.monotonic() + DRAIN
-        while self._records(process) and time.monotonic() < limit:  # a rank that escaped may print forever
-            pass
-        process.stdout.close()
-        self._restarts()
-        self._raw()
-
-    def _records(self, process: subprocess.Popen | warm.Forked) -> bool:
-        """Print the lines that are in the pipe now. False at its end (or, at the very end, when it is empty)."""
-        data = process.stdout.read(65536)
-        if not data:
-            return False
-        *records, self.half = (self.half + data).split(b"\n")
-        for record in records:
-            head, _, piece = record.partition(b" ")
-            rank, _, piece = piece.partition(b" ")
-            more, _, piece = piece.partition(b" ")
-            if more not in (b"+", b".") or not rank.isdigit():
-                continue  # not from a rank
-            key = f"{head.decode()} {rank.decode()}"
-            self.begun[key] = self.begun.get(key, b"") + piece
-            if more == b".":
-                text = self.begun.pop(key).decode("utf-8", "replace")
-                self._restarts(int(head))
-                self._print(int(rank), text.rstrip("\x1e").rpartition("\x1e")[2])
-        return True
-
-    def _print(self, rank: int, text: str) -> None:
-        print(f"[rank {rank}] {text}".rstrip(), flush=True)
-
-    def _raw(self) -> None:
-        """Print what came from below Python: subprocesses, libraries in C++."""
-        for file in sorted(self.scratch.glob("*-*.raw")):
-            data = file.read_bytes()
-            new = data[self.read.get(file, 0) :]
-            whole = new[: new.rfind(b"\n") + 1]
-            self.read[file] = self.read.get(file, 0) + len(whole)
-            for line in whole.decode("utf-8", "replace").splitlines():
-                if line.strip() and not CHATTER.search(line):
-                    self._print(int(file.stem.split("-")[1]), line)
-
-    def _restarts(self, attempt: int | None = None) -> None:
-        """Say when torchrun has started the ranks again, and why."""
-        attempts = [int(file.stem.split("-")[0]) for file in self.scratch.glob("*-*.pid")]
-        newest = max([self.attempt, *attempts] if attempt is None else [self.attempt, attempt])
-        while self.attempt < newest:
+    def _show(self) -> None:
+        """Print the lines that are new, and say when the launcher has started the ranks again, and why."""
+        newest = max([0, *(int(file.stem.split("-")[0]) for file in self.scratch.glob("*-*.pid"))])
+        while True:
+            for line in self._new_lines(self.scratch / f"{self.attempt}.lines"):
+                print(line, flush=True)
+            for rank in range(self.size):  # from below Python: processes of the cell, libraries in C++
+                for line in self._new_lines(self.scratch / f"{self.attempt}-{rank}.raw"):
+                    if line.strip() and not CHATTER.search(line):
+                        print(f"[rank {rank}] {line}".rstrip(), flush=True)
+            if self.attempt == newest:
+                return
             why = self._cause()
             self.attempt += 1
             again = f"restart {self.attempt} of {self.options.max_restarts}"
             print(f"[torchrun] {why}: {again}, all {self.size} ranks start again", flush=True)
+
+    def _new_lines(self, file: Path) -> list[str]:
+        """The whole lines of a file that have not been shown."""
+        if not file.exists():
+            return []
+        with open(file, "rb") as opened:
+            opened.seek(self.shown.get(file, 0))
+            new = opened.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self.shown[file] = self.shown.get(file, 0) + len(whole)
+        return whole.decode("utf-8", "replace").split("\n")[:-1]
 
     # ------------------------------ what went wrong
 
@@ -304,12 +265,11 @@ class _Run:
         return sorted(found, key=lambda failure: (bool(CONSEQUENCE.search(failure["message"])), failure["time"]))
 
     def _deaths(self) -> dict[int, int]:
-        """Exit codes of ranks that ended without a word, as torchrun has seen them."""
-        log = (self.scratch / "torchrun.log").read_text("utf-8", "replace")
-        seen = re.findall(r"rank\s*:\s*(\d+) \(local_rank.*\n\s*exitcode\s*:\s*(-?\d+)", log)
+        """Exit codes of ranks that ended without a word, as the launcher has seen them."""
+        file = self.scratch / "exit_codes.json"
+        codes = json.loads(file.read_text()) if file.exists() else {}
         spoke = {failure["rank"] for failure in self._failures()}
-        codes = {int(rank): int(code) for rank, code in seen}
-        return {rank: code for rank, code in codes.items() if rank not in spoke and code not in (0, -signal.SIGTERM)}
+        return {int(rank): code for rank, code in codes.items() if int(rank) not in spoke}
 
     def _explain(self) -> None:
         failures, deaths = self._failures(), self._deaths()
@@ -337,7 +297,7 @@ class _Run:
         raise CourseError(f"Rank {first['rank']} failed{line} with {_short(first)}." + self._others({first["rank"]}))
 
     def _show_log(self) -> None:
-        log = (self.scratch / "torchrun.log").read_text("utf-8", "replace").strip().splitlines()
+        log = (self.scratch / "launcher.log").read_text("utf-8", "replace").strip().splitlines()
         print("\n".join(log[-15:]))
 
     def _others(self, blamed: set[int]) -> str:
@@ -355,7 +315,7 @@ class _Run:
         files = {rank: self.scratch / f"{self.attempt}-{rank}.pid" for rank in range(self.size)}
         running = {rank: file for rank, file in files.items() if file.exists() and not _done(file)}
         processes = {json.loads(file.read_text())["pid"]: file.with_suffix(".stack") for file in running.values()}
-        stacks = dict(zip(running, places.stacks(processes, r'(rank|warm)\.py", line \d+ in <module>\n'), strict=True))
+        stacks = dict(zip(running, places.stacks(processes, r'rank\.py", line \d+ in run\n'), strict=True))
         said = []
         for rank, file in files.items():
             if rank in running:

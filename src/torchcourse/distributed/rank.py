@@ -1,17 +1,16 @@
-"""What torchrun starts for each rank: it runs the student's file, and notes what a notebook wants to know of it.
+"""What the launcher starts for each rank: it runs the student's file, and notes what a notebook wants to know of it.
 
-Called as `rank.py JOB [arguments]`. The file runs as `__main__`, as if torchrun had started it itself. On top of that:
+The file runs as `__main__`, as if torchrun had started it. On top of that:
 
 - each printed line goes to the notebook as it is finished, with the number of the rank;
 - an exception is written down with its time: the rank that failed first is the one to look at;
 - a signal makes Python write down where it is, even in the middle of a call that never returns.
-
-Only Python's own library is imported here, and quickly: the student's file decides what comes next.
 """
 
+import atexit
 import contextlib
 import faulthandler
-import importlib
+import gc
 import io
 import json
 import linecache
@@ -19,11 +18,13 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import traceback
 import types
 
-PIECE = 400  # bytes; so short a piece is written whole or not at all, also on macOS
+import numpy
+
 # Errors of a rank that has lost another one.
 CONSEQUENCE = re.compile(
     r"Connection (closed|reset)|Broken pipe|failed to recv|recvValue failed|remote (worker|process)"
@@ -32,34 +33,25 @@ CAUSE_LIMIT = 10.0  # seconds that the lost rank has to say why
 
 
 class Lines(io.TextIOBase):
-    """A text stream that sends whole lines, each marked with the rank. The ranks share one pipe."""
+    """A text stream that writes whole lines, each marked with the rank, to a file that all ranks append to."""
 
     encoding = "utf-8"
 
-    def __init__(self, pipe: int, mark: str) -> None:
-        self.pipe, self.mark, self.begun = pipe, mark, ""
+    def __init__(self, file: int, mark: str) -> None:
+        self.file, self.mark, self.begun = file, mark, ""
 
     def write(self, text: str) -> int:
         *lines, self.begun = (self.begun + text).split("\n")
         for line in lines:
-            self._send(line)
+            shown = line.rstrip("\r").rpartition("\r")[2]  # of a progress bar its last state
+            os.write(self.file, f"{self.mark} {shown}".rstrip().encode("utf-8", "backslashreplace") + b"\n")
         return len(text)
 
-    def _send(self, line: str) -> None:
-        data = line.encode("utf-8", "backslashreplace")
-        pieces = [data[i : i + PIECE] for i in range(0, len(data), PIECE)] or [b""]
-        for number, piece in enumerate(pieces, 1):
-            more = "+" if number < len(pieces) else "."
-            # After a carriage return, a newline would break the record: progress bars use it.
-            record = f"{self.mark} {more} ".encode() + piece.replace(b"\r", b"\x1e") + b"\n"
-            with contextlib.suppress(BrokenPipeError):
-                os.write(self.pipe, record)
-
     def flush(self) -> None:
-        """Whole lines have been sent already; a line that is only begun waits for its end."""
+        """Whole lines have been written already; a line that is only begun waits for its end."""
 
     def finish(self) -> None:
-        """Send the line that was begun and never ended."""
+        """Write the line that was begun and never ended."""
         if self.begun:
             self.write("\n")
 
@@ -86,8 +78,10 @@ def note(file: str, **content: object) -> None:
     os.replace(file + ".part", file)
 
 
-def run(job_file: str, *arguments: str) -> int:
-    """Run the file of the job in this process. Returns the exit code."""
+def run(job_file: str) -> None:
+    """Run the file of the job in this process, which ends with an exit code if the file does not come to its end."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)  # the launcher has handlers, and this is its fork
     with open(job_file, encoding="utf-8") as file:
         job = json.load(file)
     rank, attempt = os.environ["RANK"], os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -95,18 +89,19 @@ def run(job_file: str, *arguments: str) -> int:
     numbers = map(str, range(int(os.environ["WORLD_SIZE"])))
     others = [os.path.join(job["scratch"], f"{attempt}-{number}") for number in numbers if number != rank]
 
-    # The pipe to the notebook is our standard output. Libraries below Python write to a file instead, which the
-    # notebook reads as well: what they say when they crash is not lost.
-    pipe = os.dup(1)
-    raw = os.open(mine + ".raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(raw, 1)
-    os.dup2(raw, 2)
-    sys.stdout, sys.stderr = Lines(pipe, f"{attempt} {rank}"), Lines(pipe, f"{attempt} {rank}")
+    # Libraries below Python, and processes that the cell starts, write to a file of this rank, which the notebook reads
+    # as well: what they say when they crash is not lost.
+    appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    for number in (1, 2):
+        os.dup2(os.open(mine + ".raw", appending, 0o600), number)
+    lines = os.open(os.path.join(job["scratch"], f"{attempt}.lines"), appending, 0o600)
+    sys.stdout, sys.stderr = Lines(lines, f"[rank {rank}]"), Lines(lines, f"[rank {rank}]")
     faulthandler.enable(open(mine + ".crash", "w"))  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, open(mine + ".stack", "w"), all_threads=True)  # noqa: SIM115
     note(mine + ".pid", pid=os.getpid())
 
-    sys.argv = [job["name"], *arguments]
+    numpy.random.seed()  # forks would all draw the same; Python's own generator sees to that itself
+    sys.argv = [job["name"], *job["arguments"]]
     sys.path[0] = os.getcwd()
     sys.path += [folder for folder in job["path"] if folder not in sys.path]
     with open(job["file"], encoding="utf-8") as file:
@@ -127,11 +122,22 @@ def run(job_file: str, *arguments: str) -> int:
         failed(mine, error, code)
         if CONSEQUENCE.search(str(error)):
             await_ends(others)
+    finish(main)
+    if code:
+        sys.exit(code)
+    note(mine + ".done")
+
+
+def finish(main: types.ModuleType) -> None:
+    """What Python does at its end: a fork ends without it."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    main.__dict__.clear()  # what the rank has made comes to its end: files are closed
+    gc.collect()
     sys.stdout.finish()
     sys.stderr.finish()
-    if not code:
-        note(mine + ".done")
-    return code
 
 
 def failed(mine: str, error: BaseException, code: int) -> None:
@@ -163,10 +169,3 @@ def await_ends(ranks: list[str]) -> None:
         if time.monotonic() > limit:
             return
         time.sleep(0.02)
-
-
-if __name__ == "__main__":
-    if "TORCHCOURSE_HOST" in os.environ:
-        # By its own name, as a neighbor of this file: the package would import PyTorch.
-        importlib.import_module("warm").stand_in(sys.argv[1:])
-    sys.exit(run(*sys.argv[1:]))
