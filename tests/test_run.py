@@ -20,6 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from tools import compare, course, report, run, slides_browser
 from tools import execute as execution
 from tools.course import ROOT
+from torchcourse.record import MIME
 
 ROOMY = {"cpu.real": {"seconds": 120, "mib": 4000}}
 
@@ -48,7 +49,7 @@ def kernels() -> set[int]:
 
 MEASURES = "from time import perf_counter"  # a lecture with it has the processor to itself
 # What `record(test_accuracy=0.97)` displays, without the import of torch.
-RECORD = f"display({{'{run.RECORD}': {{'numbers': {{'test_accuracy': 0.97}}}}, 'text/plain': 'recorded'}}, raw=True)"
+RECORD = f"display({{'{MIME}': {{'numbers': {{'test_accuracy': 0.97}}}}, 'text/plain': 'recorded'}}, raw=True)"
 
 
 def test_a_notebook_passes_in_its_own_folder(tmp_path):
@@ -189,7 +190,7 @@ def test_threads_of_a_notebook_sleep_while_they_wait(tmp_path, monkeypatch):
 
 
 def test_a_solution_must_satisfy_its_checks(tmp_path):
-    said = f"display({{{{'{run.RECORD}': {{{{'outcomes': {{{{'scale': '{{}}'}}}}}}}}}}}}, raw=True)"
+    said = f"display({{{{'{MIME}': {{{{'outcomes': {{{{'scale': '{{}}'}}}}}}}}}}}}, raw=True)"
     wrong, right = said.format("incorrect"), said.format("correct")
     assert execute(tmp_path, right, wrong, kind="solution").failures == ["the check of scale says: incorrect"]
     assert execute(tmp_path, wrong, right, kind="solution").failures == []
@@ -197,38 +198,26 @@ def test_a_solution_must_satisfy_its_checks(tmp_path):
     assert result.status == "passed" and "left out: the check of scale" in report.table([result])
 
 
-@pytest.mark.parametrize(
-    ("shown", "failures"),
-    [
-        ([], ["code cell 2 shows another output than the notebook: Unexpected output fields"]),
-        (["3\n"], []),
-        (["4\n"], ["code cell 2 shows another output than the notebook: stdout"]),
-    ],
-)
-def test_tagged_outputs_are_what_the_notebook_shows(tmp_path, shown, failures):
-    """nbval's comparison, on this execution: of tagged cells only, without pictures, streams however they are cut."""
-    path = notebook(tmp_path / "notebooks" / "05_small.ipynb", "a = 1", "print(a, end='')\nprint()", "print('new')")
-    content = nbformat.read(path, as_version=4)
-    content.cells[2].source = "print(3, flush=True)"
-    content.cells[2].metadata.tags = ["nbval-check-output"]
-    content.cells[2].outputs = [nbformat.v4.new_output("stream", name="stdout", text=text) for text in shown]
-    content.cells[3].outputs = [nbformat.v4.new_output("stream", name="stdout", text="old")]
-    nbformat.write(content, path)
-    result = run.run_notebook(path, tmp_path / "out.ipynb", "05_small", "lecture", "cpu", ROOMY)
-    assert len(result.failures) == len(failures)
-    assert all(words in failure for words, failure in zip(failures, result.failures, strict=True)), result.failures
+def test_tagged_outputs_are_what_the_notebook_shows():
+    """Of tagged cells only, without pictures and what only the runner reads, streams however they are cut."""
 
+    def outputs(*streams, picture="a picture"):
+        cut = [nbformat.v4.new_output("stream", name="stdout", text=text) for text in streams]
+        data = {"image/png": picture, "text/plain": "<Figure>", MIME: {"numbers": {"loss": len(picture)}}}
+        return [*cut, nbformat.v4.new_output("display_data", data)]
 
-def test_outputs_in_pieces_and_what_only_the_runner_reads_are_no_difference():
-    pieces = [nbformat.v4.new_output("stream", name="stdout", text=text) for text in ("a\n", "b\n")]
-    whole = [nbformat.v4.new_output("stream", name="stdout", text="a\nb\n")]
-    picture = nbformat.v4.new_output("display_data", {"image/png": "new", "text/plain": "<Figure>", run.RECORD: {}})
-    old = nbformat.v4.new_output("display_data", {"image/png": "old", "text/plain": "<Figure>"})
-    tagged = {"metadata": {"tags": [compare.TAG]}}
-    now = new_notebook(cells=[new_code_cell("", outputs=[*pieces, picture], **tagged)])
-    before = new_notebook(cells=[new_code_cell("", outputs=[*whole, old], **tagged)])
-    assert compare.changed_outputs(now, before) == []
-    assert [output.text for output in now.cells[0].outputs[:2]] == ["a\n", "b\n"], "left as they are"
+    def cells(tagged, untagged="any"):
+        tags = {"tags": [compare.TAG]}
+        return new_notebook(
+            cells=[new_code_cell("", outputs=outputs(untagged)), new_code_cell("", outputs=tagged, metadata=tags)]
+        )
+
+    shown = cells(outputs("3\n4\n"))
+    assert compare.changed_outputs(cells(outputs("3\n", "4\n", picture="another"), "other"), shown) == []
+    (said,) = compare.changed_outputs(cells(outputs("3\n5\n")), shown)
+    assert said.startswith("code cell 2 shows another output than the notebook:") and "-4\n+5" in said
+    (said,) = compare.changed_outputs(cells([]), shown)
+    assert "-stdout: 3" in said
 
 
 def test_a_notebook_that_is_not_built_fails(tmp_path):

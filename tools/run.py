@@ -28,10 +28,11 @@ from nbformat.reader import NotJSONError
 from tqdm import tqdm
 
 from tools import course, report
+from tools.compare import changed_outputs
 from tools.execute import Execution, execute
 from tools.result import CellError, Number, Result
+from torchcourse.record import MIME
 
-RECORD = "application/vnd.torchcourse.record+json"  # see torchcourse.record
 LARGEST = 500_000  # bytes of an executed notebook: GitHub shows it, a diff of it can be read
 FAILS_AT = 3  # times the budget. Between one and three times: passes, and the report says "over budget"
 KILLED_AT = 5  # times the budget: the notebook works without end, or may as well
@@ -80,7 +81,7 @@ def _outputs(notebook: NotebookNode):
 
 def _told(notebook: NotebookNode, what: str) -> list:
     """What the notebook's package told the runner, in order: "numbers", "outcomes" or "origin"."""
-    messages = (output.get("data", {}).get(RECORD, {}) for _, _, output in _outputs(notebook))
+    messages = (output.get("data", {}).get(MIME, {}) for _, _, output in _outputs(notebook))
     return [message[what] for message in messages if what in message]
 
 
@@ -237,8 +238,6 @@ def run_notebook(
     elif run.died:
         result.failures.append(f"could not be executed: {run.died}")
     elif result.key == "cpu.real":  # that is where the outputs in our notebooks come from
-        from tools.compare import changed_outputs  # needs nbval, which `make gpu` does without
-
         result.failures += changed_outputs(notebook, shown)
     result.failures += complaints(notebook)
     if kind == "solution":
