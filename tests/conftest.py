@@ -113,6 +113,21 @@ def same_random_numbers():
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def no_network(monkeypatch):
+    """Each test starts like a new process on a machine without network."""
+    from torchcourse import data
+    from torchcourse.data import banner, catalog
+
+    monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
+    monkeypatch.setattr(data.sets, "_gave_up", None)
+    monkeypatch.setattr(banner, "_shown", set())
+    monkeypatch.setenv(banner.TOLD, "")
+    for what in catalog.SPECS.values():
+        for split, sums in what.checksums.items():
+            monkeypatch.setitem(what.checksums, split, sums)  # put back after a test that calls `publish`
+
+
 def wait_until(condition: Callable[[], object], what: str = "it", seconds: float = 600) -> None:
     """Wait for an event. The limit is there for a test that fails: nothing depends on how long the event takes."""
     end = time.monotonic() + seconds
