@@ -11,17 +11,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from support.answers import EXERCISES, right
+from support.answers import EXERCISES, QUICK, right, takes_long
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from labcheck import check, evaluate, switches
 from torchcourse import simgpu
-
-# A quick one of each kind: values, random numbers, training, devices, generators, layers, half precision, layouts,
-# files, sizes, environment variables, exported models. All exercises have a test with many switches.
-QUICK = ["slope", "split_indices", "repair_training", "migrate_training", "go_on_exactly", "residual_block"]
-QUICK += ["scaled_step", "keep_layout", "load_any", "memory_of", "stage_once", "same_answers"]
 
 
 class Meddling(TorchFunctionMode):
@@ -202,11 +197,6 @@ def state() -> dict[str, object]:
         "folder": folder,
         "random": (random.getstate(), np.random.get_state()[1].tolist()),
     }
-
-
-def takes_long(name: str) -> bool:
-    """Whether a verdict trains, compiles, or starts processes."""
-    return EXERCISES[name].seconds >= 60
 
 
 def judge_all(names: list[str], switch: contextlib.AbstractContextManager, turn: int = 0) -> None:
