@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labcheck.authoring import Exercise, Incorrect, Inputs, near, observe, same, wrong_if
-from labcheck.probes import SLOW_START, Batch, as_numbers, busiest_line, device_work, graphs_at_once, network, weights
+from labcheck.probes import SLOW_START, Batch, graphs_at_once, network, weights
 from torchcourse import simgpu
+from torchcourse_labs.cpu_to_gpu._shared import as_numbers, busiest_line, device_work
 
 
 def draw(rng: Inputs) -> tuple[nn.Module, list[Tensor], list[Batch], int]:

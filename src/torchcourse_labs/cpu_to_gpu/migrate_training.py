@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, near, observe, same, wrong_if
-from labcheck.probes import SLOW_START, Batch, as_numbers, busiest_line, device_work, network, weights
+from labcheck.probes import SLOW_START, Batch, network, weights
 from torchcourse import simgpu
+from torchcourse_labs.cpu_to_gpu._shared import as_numbers, busiest_line, device_work
 
 
 def draw(rng: Inputs) -> tuple[nn.Module, list[Batch], int]:

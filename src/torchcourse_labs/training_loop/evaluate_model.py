@@ -10,8 +10,8 @@ from torch import nn
 
 from labcheck import probes
 from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, same, wrong_if
-from labcheck.probes import SLOW_START, Batch, Passes, network
-from torchcourse_labs.training_loop._shared import KEPT, judge_changes, make_batches
+from labcheck.probes import SLOW_START, Batch, network
+from torchcourse_labs.training_loop._shared import KEPT, Passes, judge_changes, make_batches
 
 
 def solution(model: nn.Module, batches: list[Batch]) -> tuple[float, float]:

@@ -10,8 +10,8 @@ from torch import nn
 
 from labcheck import probes
 from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
-from labcheck.probes import SLOW_START, Batch, WatchedSGD, network, weights
-from torchcourse_labs.training_loop._shared import judge_changes, judge_order, make_batches
+from labcheck.probes import SLOW_START, Batch, network, weights
+from torchcourse_labs.training_loop._shared import WatchedSGD, judge_changes, judge_order, make_batches
 
 LARGE = 20  # images of a training batch; all validation batches together have fewer
 

@@ -1,13 +1,16 @@
 """The numbers 0 to n - 1 in two random parts, the same in every run, and no other random numbers changed."""
 
 import itertools
+import pickle
+import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from labcheck import probes
 from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 
 
@@ -17,6 +20,20 @@ def solution(n: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     return order[k:], order[:k]
 
 
+def random_states_changed(answer: Callable, *inputs: Any) -> list[str]:
+    """Which global random generators are in another state after the call: "PyTorch", "NumPy", "Python"."""
+    torch.rand(1), np.random.random(), random.random()  # mid-sequence, so that seeding again doesn't restore it
+    before = _random_states()
+    call(answer, *inputs)
+    after = _random_states()
+    return [library for library in before if before[library] != after[library]]
+
+
+def _random_states() -> dict[str, Any]:
+    numpy = pickle.dumps(np.random.get_state(legacy=False))  # its text is shorter where NumPy's print options say so
+    return {"PyTorch": torch.get_rng_state().numpy().tobytes(), "NumPy": numpy, "Python": random.getstate()}
+
+
 def judge(answer: Any, rng: Inputs) -> None:
     """A share that comes out even and one that does not; seed 0, which `if seed` takes for none; empty parts."""
     share, tail = rng.pick(((0.13, 6), (0.17, 5), (0.23, 8)))
@@ -24,7 +41,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     n, few = 100 * rng.size(1, 4) + tail, rng.size(5, 9)
     for case in (even, (n, share, 0), (few, 0.1, 7), (few, 0.0, 8), (few, 1.0, 9)):
         judge_case(answer, *case)
-    libraries = observe(answer, probes.random_states_changed, *even)
+    libraries = observe(answer, random_states_changed, *even)
     wrong_if(
         libraries,
         "global_generator",

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from labcheck import probes
 from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, near, observe, same, wrong_if
-from labcheck.probes import SLOW_START, Batch, WatchedSGD, network, weights
-from torchcourse_labs.training_loop._shared import judge_changes, judge_order, make_batches
+from labcheck.probes import SLOW_START, Batch, network, weights
+from torchcourse_labs.training_loop._shared import WatchedSGD, in_order, judge_changes, judge_order, make_batches
 
 
 def solution(
@@ -73,7 +73,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "old_gradients",
         "The gradients of earlier batches are still there: `backward()` adds to them, so a step repeats old ones.",
         look="`optimizer.zero_grad()` before each backward",
-        yours=probes.in_order(seen["events"]),
+        yours=in_order(seen["events"]),
     )
     wrong_if(
         seen["in eval mode"],
