@@ -268,9 +268,9 @@ def _rank(
     line.send(("joined",))
     ledger = Ledger(others)
     try:
-        function, args, kwargs = cloudpickle.loads(payload)
+        function, args = cloudpickle.loads(payload)
         with ledger:
-            value = function(*args, **kwargs)
+            value = function(*args)
         ended = {"status": "returned", "value": cloudpickle.dumps(value)}
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         raised = _raised(error)
@@ -353,12 +353,6 @@ def _place(frames: list[tuple[Any, int]]) -> Place | None:
 
 
 def _raised(error: BaseException) -> Raised:
-    frames = list(traceback.walk_tb(error.__traceback__))
-    own = [i for i, (frame, _) in enumerate(frames) if is_students(frame.f_code.co_filename)]
-    # The traceback starts with the student's code; our own frames say nothing to them.
-    if own and error.__traceback__:
-        for _ in range(own[0]):
-            error.__traceback__ = error.__traceback__.tb_next
-    text = "".join(traceback.format_exception(error))
-    by_hand = bool(own) and type(error) is NotImplementedError and raised_by_hand(error)
-    return Raised(type(error).__name__, str(error), _place(frames), text, by_hand)
+    place = _place(list(traceback.walk_tb(error.__traceback__)))
+    by_hand = place is not None and type(error) is NotImplementedError and raised_by_hand(error)
+    return Raised(type(error).__name__, str(error), place, by_hand)
