@@ -134,20 +134,13 @@ def weights(model: nn.Module) -> Tensor:
 
 def number(value: Any, what: str) -> float:
     """The value as a Python number. Raises Incorrect for anything else, with a word about the graph for tensors."""
-    if isinstance(value, Tensor):
-        if value.numel() != 1:
-            raise Incorrect(f"{what} is a tensor of shape {tuple(value.shape)}.", "one Python number", value)
-        if value.requires_grad:
-            raise Incorrect(
-                f"{what} is a tensor that still holds its graph: keep it, and you keep every step that led to it.",
-                "a Python number",
-                value,
-                "`.item()` takes the number out",
-            )
-        raise Incorrect(f"{what} is a tensor.", "a Python number", value, "`.item()` takes the number out")
     plain = plain_number(value)
     if plain is None:
         raise Incorrect(f"{what} is not a number.", "a Python number", value)
+    if isinstance(value, Tensor):
+        graph = " that still holds its graph: keep it, and you keep every step that led to it"
+        kind = f"a tensor{graph if value.requires_grad else ''}"
+        raise Incorrect(f"{what} is {kind}.", "a Python number", value, "`.item()` takes the number out")
     return plain
 
 
@@ -161,11 +154,21 @@ def plain_number(value: Any) -> float | None:
         return None
 
 
+CHANGES = {  # what `changes` can find, in words for a sentence
+    "layers": "the layers of the model",
+    "modes": "the mode of the model, train or eval,",
+    "weights": "the values of the model",
+    "gradients": "the gradients of the model",
+    "requires_grad": "`requires_grad` of the parameters",
+    "batches": "the batches that it gets",
+    "switch": "the gradient mode, `torch.is_grad_enabled()`,",
+}
+
+
 def changes(
     model: nn.Module, start: nn.Module, batches: Sequence[Batch] = (), before: Sequence[Batch] = ()
 ) -> list[str]:
-    """What is not as it was: "layers", "modes", "weights", "gradients", "requires_grad" of the model, "batches", and
-    "switch" if gradients are left switched off."""
+    """What is not as it was, as keys of CHANGES. With other layers, nothing else is compared."""
     now, then = model.state_dict(), start.state_dict()
     shapes, old_shapes = ({name: value.shape for name, value in state.items()} for state in (now, then))
     if shapes != old_shapes or [type(m) for m in model.modules()] != [type(m) for m in start.modules()]:
