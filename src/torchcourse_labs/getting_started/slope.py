@@ -53,8 +53,7 @@ exercise = Exercise(
     takeaway="Three steps, and they work for any function built from tensor operations: a tensor that requires "
     "gradients, `backward()` on the result, `.grad` of the input.",
     hints=(
-        "Three steps, as in the lecture: make a tensor that PyTorch watches, compute with it, go backward.",
-        "The number must become a float tensor with `requires_grad=True`. After `y.backward()`, the slope is in the "
+        "Make a float tensor with `requires_grad=True`, compute with it, go backward. Then the slope is in the "
         "`.grad` of the tensor you started from, and `.item()` turns it into a Python number.",
         "`x = torch.tensor(float(x), requires_grad=True)`, then `f(x).backward()`, then return `x.grad.item()`.",
     ),
@@ -72,22 +71,14 @@ exercise = Exercise(
                 look="return `.grad` of x, after `.backward()`",
             ),
             raises_like(
-                "integer",
-                "x may be an integer, and only floating-point tensors can have gradients.",
-                "Only Tensors of floating point",
-                look="`float(x)` before it becomes a tensor",
-            ),
-            raises_like(
                 "no_graph",
                 "There is no graph to go back through: no gradient leads from your result to x.",
                 "does not require grad",
-                look="what you pass to f: a tensor with `requires_grad=True`. After that, nothing may cut the result "
-                "off from it: `detach`, `no_grad`, `.data`, `.item()`",
+                look="what you pass to f: a tensor with `requires_grad=True`, and no `detach`, `no_grad`, or `.item()`",
             ),
             raises_like(
                 "plain_number",
-                "You used a plain Python number where you need a tensor: x is a number, and for a number, f "
-                "returns a number.",
+                "You used a plain Python number where you need a tensor: for a number, f returns a number.",
                 "'float' object has no attribute",
                 "'int' object has no attribute",
                 look="make a tensor of x first, then call f with that tensor",

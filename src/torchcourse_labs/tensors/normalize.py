@@ -69,13 +69,9 @@ exercise = Exercise(
                 look="`dim=` names the axes that disappear: all but C",
             ),
             looks_like(
-                "mean_only",
-                "The mean is 0 now, but the deviation is as before: divide by it.",
+                "one_step",
+                "Two steps, in this order: subtract the mean of the channel, then divide by its deviation.",
                 lambda images: images - mean(images),
-            ),
-            looks_like(
-                "mean_remains",
-                "The deviation is 1 now, but the mean is not 0: subtract it first, then divide the difference.",
                 lambda images: images / deviation(images),
                 lambda images: images / deviation(images) - mean(images),
             ),

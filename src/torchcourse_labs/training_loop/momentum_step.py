@@ -86,9 +86,8 @@ exercise = Exercise(
     points=2,
     takeaway="You have written `torch.optim.SGD(momentum=...)`: an optimizer is just a loop over the parameters.",
     hints=(
-        "Loop over parameters and velocities together. First the velocity, then the parameter, both in place.",
-        "Autograd forbids changing a parameter in place while it records: `with torch.no_grad():`. "
-        "Skip a parameter whose `grad` is None.",
+        "With `torch.no_grad():`, loop over parameters and velocities. First the velocity, then the parameter, "
+        "both in place. Skip a parameter whose `grad` is None.",
         "`v.mul_(momentum).add_(p.grad)`, then `p.sub_(learning_rate * v)`.",
     ),
     judge=judge,

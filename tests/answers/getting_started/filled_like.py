@@ -19,7 +19,6 @@ RIGHT = [
 WRONG = {
     None: [
         lambda tensor, value: tensor.fill_(value),  # changes its argument
-        lambda tensor, value: torch.full((2, 3), value),
         lambda tensor, value: solution(tensor, value).tolist(),
         lambda tensor, value: tensor + value,
     ],
