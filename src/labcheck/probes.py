@@ -156,12 +156,12 @@ def plain_number(value: Any) -> float | None:
 
 CHANGES = {  # what `changes` can find, in words for a sentence
     "layers": "the layers of the model",
-    "modes": "the mode of the model, train or eval,",
+    "modes": "the mode of the model (train or eval)",
     "weights": "the values of the model",
     "gradients": "the gradients of the model",
     "requires_grad": "`requires_grad` of the parameters",
     "batches": "the batches that it gets",
-    "switch": "the gradient mode, `torch.is_grad_enabled()`,",
+    "switch": "the gradient mode (`torch.is_grad_enabled()`)",
 }
 
 

@@ -85,18 +85,10 @@ def judge(answer: Any, rng: Inputs) -> None:
         "A whole batch travels to the device, where it does not fit.",
         look=f"{busiest_line(whole)}; first split, then `.to(device)`",
     )
-    wrong_if(
-        seen["graphs"] > 1,
-        "graphs",
-        f"The graphs of {seen['graphs']} pieces exist at the same time, and each keeps its activations in memory.",
-        look="call `backward()` for each piece before you begin the next one",
-    )
-    wrong_if(
-        len(seen["waits"]) > 1,
-        "waits",
-        f"Python waits {len(seen['waits'])} times in this epoch; once, at the end, is enough.",
-        look=f"{busiest_line(seen['waits'])}; add up `loss.detach()` on the device",
-    )
+    look = "call `backward()` for each piece before you begin the next one: each graph keeps its activations in memory"
+    same(seen["graphs"], 1, "The number of graphs that exist at the same time", look=look)
+    look = f"{busiest_line(seen['waits'])}; add up `loss.detach()` on the device, and read the sum once, at the end"
+    same(len(seen["waits"]), 1, "The number of times that Python waits for the device", look=look)
 
 
 def judge_values(seen: dict, model: nn.Module, batches: list[Batch], rows: int) -> None:

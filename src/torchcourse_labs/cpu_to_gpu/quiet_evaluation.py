@@ -13,15 +13,12 @@ from labcheck.probes import SLOW_START, Batch, network
 from torchcourse import simgpu
 from torchcourse_labs.cpu_to_gpu._shared import as_numbers, busiest_line, device_work
 
-NUMBERS = 3
-
 
 def draw(rng: Inputs) -> tuple[nn.Module, list[Batch]]:
     """The last batch is short, and all of it is right: its share is not that of the others, its losses are small."""
     pixels, classes, size = rng.size(5, 9), rng.size(3, 5), rng.size(12, 18)
     model = network(rng, pixels, classes).eval()
-    sizes = [size] * rng.size(5, 7) + [rng.size(3, 5)]
-    batches = [(5 * rng.randn(n, pixels), rng.ints(0, classes, (n,))) for n in sizes]
+    batches = [(5 * rng.randn(n, pixels), rng.ints(0, classes, (n,))) for n in [size] * 6 + [rng.size(3, 5)]]
     with torch.no_grad():
         batches[-1] = (batches[-1][0], model(batches[-1][0]).argmax(1))
     return model, batches
@@ -55,12 +52,12 @@ def judge(answer: Any, rng: Inputs) -> None:
     seen, expected = observe(answer, evaluated, model, batches), solution(model, batches)
     waits, numbers = seen["waits"], seen["numbers"]
     wrong_if(
-        len(waits) > NUMBERS,
+        len(waits) > 3,
         "waits",
         f"Python waits for the device {len(waits)} times. Three are enough, all of them after the loop.",
         look=f"{busiest_line(waits)}; `torch.maximum` decides on the device, and a mask has a sum there",
     )
-    if not isinstance(numbers, Tensor) or numbers.shape != (NUMBERS,):
+    if not isinstance(numbers, Tensor) or numbers.shape != (3,):
         look = "the last line: read each number once, after the loop; a tensor that is printed later waits, too"
         raise Incorrect("Your function should return three Python numbers.", expected, numbers, look)
     share, worst, sure = numbers.tolist()

@@ -65,7 +65,6 @@ def judge(answer: Any, rng: Inputs) -> None:
             "no_array",
             "Your result is not a NumPy array of numbers.",
             yours=array,
-            look="`.numpy()`, and what you `return`",
         )
         wrong_if(
             changed,

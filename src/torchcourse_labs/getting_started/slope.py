@@ -9,10 +9,7 @@ from labcheck.authoring import Exercise, Inputs, Spec, looks_like, raises_like, 
 
 
 class Cubic:
-    """A polynomial and 1000·x, where autograd takes that last term for a constant.
-
-    So `.grad` is the slope of the polynomial, and a difference quotient, however it is computed, is off by 1000.
-    """
+    """A polynomial and 1000·x, which autograd takes for a constant: a difference quotient is off by 1000."""
 
     def __init__(self, a: float, b: float, c: float) -> None:
         self.a, self.b, self.c = a, b, c
@@ -50,8 +47,7 @@ exercise = Exercise(
     minutes=5,
     difficulty=2,
     points=2,
-    takeaway="Three steps, and they work for any function built from tensor operations: a tensor that requires "
-    "gradients, `backward()` on the result, `.grad` of the input.",
+    takeaway="A tensor that requires gradients, `backward()` on the result, `.grad` of the input: for any function.",
     hints=(
         "Make a float tensor with `requires_grad=True`, compute with it, go backward. Then the slope is in the "
         "`.grad` of the tensor you started from, and `.item()` turns it into a Python number.",

@@ -44,8 +44,7 @@ exercise = Exercise(
     points=2,
     takeaway="Statistics of shape [C] meet images [N, C, H, W] only as [C, 1, 1]: shapes line up from the right.",
     hints=(
-        "One mean and one deviation for each channel: over which axes do you take them, so that only C remains?",
-        "`dim=` takes several axes at once. `keepdim=True` leaves a shape that broadcasts back without further work.",
+        "Over which axes, so that only C remains? `dim=` takes several; `keepdim=True` leaves a shape that broadcasts.",
         "`mean = images.mean(dim=(0, 2, 3), keepdim=True)`, the same with `std`, then subtract and divide.",
     ),
     judge=Spec(

@@ -37,9 +37,8 @@ exercise = Exercise(
     points=4,
     takeaway="reshape only splits and joins neighboring axes; to change their order you need permute, in between.",
     hints=(
-        "Split first: an axis of length H becomes two, (H / size) rows of patches and `size` rows within a patch.",
-        "After the split there are six axes: n, c, row, y, column, x. Which order do you need, so that row and column "
-        "become neighbors, and then c, y, x?",
+        "Split first: an axis of length H becomes two, (H / size) rows of patches and `size` rows within a patch. Then "
+        "there are six axes: n, c, row, y, column, x. Which order do you need?",
         "`images.reshape(n, c, h // size, size, w // size, size).permute(0, 2, 4, 1, 3, 5)`, then join row and column.",
     ),
     judge=Spec(

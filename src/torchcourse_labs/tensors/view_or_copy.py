@@ -90,8 +90,7 @@ exercise = Exercise(
     points=2,
     takeaway="Whatever a start, a shape and strides can describe is a view; for everything else, PyTorch has to copy.",
     hints=(
-        "For each expression, ask: can a start and one fixed step for each axis describe it?",
-        "They describe slices and `.T`, but not lists and masks. For `reshape`, think of the order in memory.",
+        "A start and a fixed step for each axis describe slices and `.T`, but not lists and masks. And `reshape`?",
         "`x` has shape (4, 6) and strides (6, 1). `.T` swaps them; `::2` doubles the one of its axis.",
     ),
     judge=judge,

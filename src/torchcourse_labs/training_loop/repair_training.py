@@ -109,11 +109,7 @@ def judge_faults(seen: dict, losses: list, accuracies: list, model: nn.Module, f
         f"The gradients of batches add up: not every backward pass starts from cleared ones. {rest}",
         look="`optimizer.zero_grad()` belongs in the inner loop",
     )
-    wrong_if(
-        faults["softmax"],
-        "softmax",
-        f"There is still a softmax before the cross-entropy, which has one inside. {rest}",
-    )
+    wrong_if(faults["softmax"], "softmax", f"There is still a softmax before the cross-entropy, which has one. {rest}")
     wrong_if(
         faults["tensors"],
         "tensors_kept",

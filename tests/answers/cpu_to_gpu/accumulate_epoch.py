@@ -27,16 +27,14 @@ WRONG = {
     "not_cleared": mutants(solution, CLEARED, ""),
     "not_weighted": mutants(solution, SHARE, "1"),
     "whole_batch": mutants(solution, "images.split(rows)", "images.to(device).split(rows)"),
-    "graphs": [
+    None: [
         mutant(
             solution,
             ("for x, y", "whole = 0\n        for x, y"),
             (BACKWARD, f"whole = whole + loss * {SHARE}"),
             (STEP, "        whole.backward()\n        optimizer.step()"),
-        )
-    ],
-    "waits": mutants(solution, "loss.detach()", "loss.item()"),
-    None: [
+        ),
+        *mutants(solution, "loss.detach()", "loss.item()"),
         *mutants(solution, "loss = F", f"{CLEARED}; loss = F"),
         *mutants(solution, BACKWARD, f"model(x.to(device)); {BACKWARD}"),
         *mutants(solution, STEP, "            optimizer.step()", "        pass"),

@@ -1,6 +1,5 @@
 import copy
 
-import numpy as np
 import torch
 from support.answers import mutants
 from torch import nn
@@ -19,18 +18,16 @@ RIGHT = [
     in_a_loop,
     lambda model: {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()},
     lambda model: copy.deepcopy(model).cpu().state_dict(),
-    lambda model: {name: torch.from_numpy(np.array(v.cpu().numpy())) for name, v in model.state_dict().items()},
 ]
 
 WRONG = {
     "model_changed": [
         *mutants(solution, "model.state_dict()", "model.cpu().state_dict()", "model.eval().state_dict()"),
-        *mutants(solution, "return", "model.requires_grad_(False); return", "model.zero_grad(); return"),
+        *mutants(solution, "return", "model.zero_grad(); return"),
     ],
     "no_buffers": mutants(solution, "model.state_dict().items()", "model.named_parameters()"),
     "on_device": [
         lambda model: model.state_dict(),
-        lambda model: copy.deepcopy(model.state_dict()),
         *mutants(solution, ".cpu()", ""),
     ],
     "shared": [

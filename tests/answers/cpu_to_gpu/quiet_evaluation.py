@@ -4,11 +4,7 @@ from support.answers import mutant, mutants
 
 from torchcourse_labs.cpu_to_gpu.quiet_evaluation import solution
 
-MAXIMUM, RIGHT_ONES, RETURNED = (
-    "torch.maximum(worst, losses.max())",
-    "labels).sum()",
-    "right.item() / seen, worst.item()",
-)
+MAXIMUM, RIGHT_ONES = "torch.maximum(worst, losses.max())", "labels).sum()"
 
 
 def all_at_once(model, batches):
@@ -38,7 +34,7 @@ WRONG = {
     "graphs": mutants(solution, "torch.no_grad()", "torch.enable_grad()"),
     None: [
         mutant(solution, (RIGHT_ONES, "labels).float().mean()"), ("() / seen", "() / len(batches)")),
-        *mutants(solution, RETURNED, "right / seen, worst"),
+        *mutants(solution, "right.item() / seen, worst.item()", "right / seen, worst"),
         *mutants(solution, MAXIMUM, "losses.max()", "torch.maximum(worst, losses.mean())"),
         *mutants(solution, "logits.softmax(1)", "logits"),
         lambda model, batches: torch.tensor(solution(model, batches)),

@@ -12,7 +12,6 @@ def in_a_copy(tensor, value):
 RIGHT = [
     in_a_copy,
     lambda tensor, value: tensor * 0 + torch.tensor(value, dtype=tensor.dtype),
-    lambda tensor, value: torch.full(tensor.shape, value, dtype=tensor.dtype, device=tensor.device),
     lambda tensor, value: tensor.new_full(tensor.shape, value),
 ]
 

@@ -37,11 +37,10 @@ WRONG = {
     "step_inside": [step_first],
     "old_gradients": mutants(solution, "optimizer.zero_grad()", "pass"),
     "eval_mode": mutants(solution, "model.train()", "pass"),
-    "second_forward": mutants(solution, "loss.item()", f"{LOSS}.item()"),
     "softmax": mutants(solution, "model(images)", "model(images).softmax(dim=1)"),
     None: [
         *mutants(solution, "return loss.item()", "return loss", "return loss.detach()", "return"),
-        *mutants(solution, "loss.item()", "loss.item() * len(labels)"),
+        *mutants(solution, "loss.item()", "loss.item() * len(labels)", f"{LOSS}.item()"),
         *mutants(solution, LOSS, "F.nll_loss(model(images), labels)", f"{LOSS} * len(labels)"),
         *mutants(solution, "optimizer.step()", "optimizer.step(); optimizer.step()"),
         *mutants(solution, "loss.item()", "loss.item() + 0 * model.requires_grad_(False)[-1].weight[0, 0].item()"),
