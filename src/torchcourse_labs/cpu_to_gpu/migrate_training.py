@@ -16,11 +16,12 @@ from torchcourse_labs.cpu_to_gpu._shared import as_numbers, busiest_line, device
 
 
 def draw(rng: Inputs) -> tuple[nn.Module, list[Batch], int]:
-    """Copies are told apart by their bytes: those of images, labels, single images, and parameters all differ."""
-    (count, epochs), (height, width) = rng.pick(((4, 2), (5, 2), (4, 3))), rng.sizes(2, 5, 7)
-    last, size = sorted(rng.sizes(2, 5, 11))  # the last batch is short
-    classes = rng.size(3, 5)
-    batches = [(rng.images(n, 1, height, width), rng.ints(0, classes, (n,))) for n in [size] * (count - 1) + [last]]
+    """Copies are told apart by their bytes: those of images, labels, and parameters all differ. The last batch is short
+    and of one class, so that its loss is another one."""
+    (count, epochs), (height, width), classes = rng.pick(((4, 2), (5, 2), (4, 3))), rng.sizes(2, 5, 7), rng.size(3, 5)
+    sizes = [rng.size(8, 11)] * (count - 1) + [3]
+    batches = [(rng.images(n, 1, height, width), rng.ints(0, classes, (n,))) for n in sizes]
+    batches[-1][1].fill_(rng.size(0, classes - 1))
     return network(rng, height * width, classes), batches, epochs
 
 

@@ -7,8 +7,10 @@ from labcheck.authoring import Exercise, Inputs, Spec, looks_like
 
 def draw(rng: Inputs) -> list[tuple]:
     """First as many images as classes: there, mixing up the two axes gives a number instead of an error. Then a prime
-    number of images: no share of them is a round number."""
-    return [ranked(rng, n, classes) for n, classes in ((rng.size(18, 24), None), (rng.pick((17, 19, 23)), 35))]
+    number of images: no share of them is a round number. Then images that are all right."""
+    cases = [ranked(rng, n, classes) for n, classes in ((rng.size(18, 24), None), (rng.pick((17, 19, 23)), 35))]
+    logits = rng.randn(3, 5)
+    return [*cases, (logits, logits.argmax(1))]
 
 
 def ranked(rng: Inputs, n: int, classes: int | None) -> tuple[Tensor, Tensor]:

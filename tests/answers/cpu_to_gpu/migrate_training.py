@@ -45,6 +45,11 @@ WRONG = {
     "waits": mutants(solution, "loss.detach()", "loss.item()"),
     None: [
         *mutants(solution, " / len(batches)", ""),
+        mutant(
+            solution,
+            ("s.detach()", "s.detach() * len(labels)"),
+            ("/ len(batches)", "/ sum(len(y) for _, y in batches)"),
+        ),
         *mutants(solution, "optimizer.zero_grad()", "pass"),
         *mutants(solution, "images.float() / 255", "images.float()"),
         *mutants(solution, "return losses", "return losses[-1]", "optimizer.step(); return losses"),
