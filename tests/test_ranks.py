@@ -242,6 +242,6 @@ def test_ranks_see_no_gpu(monkeypatch):
 def test_ranks_that_do_not_meet_are_no_fault_of_the_answer(monkeypatch):
     monkeypatch.setattr(rank_server, "loopback", lambda: "no_such_network")
     _, theirs = connection.Pipe()
-    monkeypatch.setattr(ranks, "_ask", lambda request, _: rank_server._supervise(theirs, os.getppid(), *request))
+    monkeypatch.setattr(ranks, "_ask", lambda request: rank_server._supervise(theirs, os.getppid(), request))
     with pytest.raises(verdict.NotHere, match=r"could not connect .*no_such_network.* Your answer is not at fault"):
         ranks.run(abs, 1)

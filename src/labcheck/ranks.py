@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from labcheck import answer as answers
 from labcheck import collectives
@@ -36,6 +36,19 @@ from torchcourse.errors import CourseError
 
 TIME_LIMIT = 60.0  # seconds for all ranks together, from the moment when the group is ready
 PATIENCE = 300.0  # seconds beyond it until the server itself counts as lost: it starts processes, and ends them
+
+
+class Request(NamedTuple):
+    """What the server is asked for."""
+
+    world_size: int
+    payload: bytes  # the function and its arguments
+    cells: dict[str, list[str]]  # the source of notebook cells
+    timeout: float
+    folder: str | None
+    seed: int
+    path: list[str]
+    modules: list[str]  # to import once, before there are ranks
 
 
 # ---------------------------------------- what came out
@@ -117,11 +130,10 @@ class Outcome:
     @property
     def failed(self) -> Rank | None:
         """The rank to blame: the first that raised or died, else the first that waited or was still running."""
-        for status in ("raised", "died", "waiting", "running"):
-            for rank in self.ranks:
-                if rank.status == status:
-                    return rank
-        return None
+        order = ("raised", "died", "waiting", "running")
+        return min(
+            (rank for rank in self if rank.status in order), key=lambda rank: order.index(rank.status), default=None
+        )
 
     def sentence(self) -> str:
         """What went wrong in one or two sentences, "" if nothing did."""
@@ -152,7 +164,7 @@ class Outcome:
 
 
 def run(
-    function: Callable[..., Any],
+    function: Callable,
     *args: Any,
     world_size: int = 2,
     timeout: float = TIME_LIMIT,
@@ -171,9 +183,9 @@ def run(
     payload = _packed(function, args)
     home = None if folder is None else str(Path(folder).resolve())
     modules = [name for name in sys.modules if name.partition(".")[0] in (__package__, place.LABS)]
-    request = (world_size, payload, _cells(), timeout, home, seed, [_here(p) for p in sys.path], modules)
+    request = Request(world_size, payload, _cells(), timeout, home, seed, [_here(p) for p in sys.path], modules)
     with _turn:  # one run at a time: two would only take the cores from one another
-        replies = _ask(request, timeout)
+        replies = _ask(request)
     if isinstance(replies, str):
         raise NotHere(
             f"The processes of this check could not connect on this machine: {replies} Your answer is not at fault. "
@@ -400,12 +412,12 @@ def _stop() -> None:
         _current.stop()
 
 
-def _ask(request: tuple, seconds: float) -> list[dict] | str:
+def _ask(request: Request) -> list[dict] | str:
     for attempt in (1, 2):
         server = _server()
         try:
             server.line.send(request)
-            limit = time.monotonic() + seconds + PATIENCE
+            limit = time.monotonic() + request.timeout + PATIENCE
             while not server.line.poll(0.5):  # short waits, so that an interrupt or an alarm gets its turn
                 if time.monotonic() > limit:
                     raise CourseError("The processes of this check did not answer. Run the cell again.")

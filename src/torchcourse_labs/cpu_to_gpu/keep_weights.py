@@ -66,7 +66,8 @@ def judge(answer: Any, rng: Inputs) -> None:
             look="`model.state_dict()` has parameters and buffers; `model.named_parameters()` has no buffers",
         )
         if names:
-            raise Incorrect(f"Your dictionary should have the names of `state_dict()`. Another one is `{names[0]}`.")
+            which = f"`{names[0]}` is {'missing' if names[0] in expected else 'not among them'}"
+            raise Incorrect(f"Your dictionary should have the names of `state_dict()`: {which}.")
         wrong_if(
             seen["on the device"],
             "on_device",

@@ -71,11 +71,13 @@ def judge(answer: Any, rng: Inputs) -> None:
         "After the training, your model is not on the device: it never was, it was moved back, or you trained a copy.",
         look="`model.to(device)` before the loop moves the model itself, and there it stays",
     )
-    if not isinstance(seen["losses"], Tensor) or seen["losses"].shape != (epochs,):
+    losses = seen["losses"]
+    if not isinstance(losses, Tensor) or losses.shape != (epochs,):
+        yours = losses.tolist() if isinstance(losses, Tensor) else losses
         look = "one number for each epoch: `.item()` or `.tolist()`, after the loop over the batches"
-        raise Incorrect("Your function should return a list of Python numbers.", expected, seen["losses"], look)
+        raise Incorrect("Your function should return a list of Python numbers.", expected, yours, look)
     look = "the mean over the batches, not the sum; the optimizer, the order of the lines, `/ 255`, where a sum starts"
-    same(seen["losses"], torch.tensor(expected), "Your list of losses", False, 1e-3, 1e-3, look)
+    same(losses, torch.tensor(expected), "Your list of losses", False, 1e-3, 1e-3, look)
     same(seen["weights"], weights(reference), "The row of all trained weights", False, 1e-3, 1e-4, look)
     judge_work(seen["work"], len([*model.parameters()]), batches, epochs)
 

@@ -69,8 +69,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["graphs"],
         "graphs",
-        "A graph was recorded, although nothing calls `backward`: a tensor that you keep from a batch keeps its whole "
-        "graph in memory.",
+        "A graph was recorded, although nothing calls `backward`: what you keep of a batch keeps its graph in memory.",
         look="`with torch.no_grad():` around the loop",
     )
 

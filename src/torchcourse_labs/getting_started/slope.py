@@ -36,8 +36,7 @@ def explain(yours: float, expected: float, f: Callable, x: float) -> None:
     wrong_if(
         abs(yours - (expected + 1000)) < 200,
         "difference_quotient",
-        "You compared values of f at nearby points. This f has a term that autograd treats as a constant, so a "
-        "difference quotient gives another number.",
+        "You compared values of f at nearby points. This f has a term that autograd treats as a constant.",
         look="autograd needs one point and no step: `.backward()`, then `.grad`",
     )
 
@@ -81,8 +80,7 @@ exercise = Exercise(
             ),
             raises_like(
                 "no_gradient",
-                "What you took for the gradient is None: `.grad` is None until `backward()` has run, and `backward()` "
-                "itself returns None.",
+                "You took None for the gradient: `.grad` is None before `backward()`, and `backward()` returns None.",
                 "'NoneType'",
                 look="`.grad` of the very tensor that you made with `requires_grad=True`, not of one computed from it",
             ),

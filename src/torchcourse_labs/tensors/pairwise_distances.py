@@ -65,7 +65,6 @@ exercise = Exercise(
                 "You compare a[0] with b[0], a[1] with b[1] and so on; every a should meet every b.",
                 lambda a, b: (a - b).norm(dim=1),
                 lambda a, b: (a - b).square().sum(-1),
-                look="the shapes: which one needs an axis of size 1, and where?",
             ),
             looks_like(
                 "swapped",
