@@ -1,6 +1,5 @@
 """From an answer to what a check shows, on exercises made up here."""
 
-import collections
 import re
 import subprocess
 import sys
@@ -9,19 +8,16 @@ import time
 from dataclasses import replace
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 
 from labcheck import check, evaluate, exercise, hint, judge, lab, lend, progress, show
-from labcheck.answer import call, comparable, is_stub
+from labcheck.answer import call
 from labcheck.compare import near, same
 from labcheck.exercise import Exercise
 from labcheck.inputs import Inputs
 from labcheck.verdict import Incorrect, NotHere, wrong_if
 from torchcourse import place
-from torchcourse.commands.doctor.finding import Finding
-from torchcourse.commands.doctor.report import as_html
 
 
 def double(answer, rng):
@@ -89,9 +85,8 @@ def test_what_a_machine_lacks_is_no_fault_of_the_answer(capsys):
     assert "1 try" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("answer", [lambda x: x + x, lambda x: torch.mul(x, 2)])
-def test_correct_says_what_to_take_away(answer):
-    result = evaluate("double", answer)
+def test_correct_says_what_to_take_away():
+    result = evaluate("double", lambda x: x + x)
     assert result.correct and "Twice is twice." in result.text
 
 
@@ -104,6 +99,8 @@ def test_incorrect_says_expected_yours_and_where():
     assert "return" in evaluate("double", lambda x: print(end="")).text
     assert "not a tensor" in evaluate("double", lambda x: (2 * x).tolist()).text
     assert "not a function" in evaluate("double", 3).text
+    result = evaluate("double", lambda x: "<script>alert(1)</script>")
+    assert "<script>" not in result.html and "&lt;script&gt;" in result.html
 
 
 def test_error_shows_the_students_own_line():
@@ -125,12 +122,9 @@ def test_a_missing_gpu_sends_nobody_to_a_driver():
     assert "driver" not in result.message and "raise RuntimeError" in result.text and "`device`" in result.text
 
 
-def test_not_implemented_out_of_pytorch_is_the_answers_error():
+def test_what_pytorch_and_sys_exit_raise_is_the_answers_error():
     result = evaluate("double", lambda x: torch.rand(3, dtype=torch.long))
     assert result.outcome == "error" and "NotImplementedError" in result.text
-
-
-def test_sys_exit_is_an_error_not_the_end():
     assert evaluate("double", lambda x: exit()).outcome == "error"
 
 
@@ -141,19 +135,8 @@ def test_answer_that_changes_its_argument():
 
     result = evaluate("double", in_place)
     assert result.outcome == "incorrect" and "changed its argument" in result.text
-
-
-def test_a_tensor_in_the_argument_that_is_no_tensor_afterwards_is_a_change():
-    def as_a_list(batch):
-        batch["x"] = batch["x"].tolist()
-
     with pytest.raises(Incorrect, match="changed its argument"):
-        call(as_a_list, {"x": torch.ones(3)}, may_return_none=True)
-
-
-def test_hard_coded_result_fails():
-    x = Inputs(0).randn(3)
-    assert not evaluate("double", lambda _: 2 * x).correct
+        call(lambda batch: batch.update(x=[1.0]), {"x": torch.ones(1)}, may_return_none=True)
 
 
 @pytest.mark.parametrize("swallow", [False, True])
@@ -191,21 +174,6 @@ def test_outside_the_main_thread_it_works_without_limit():
     assert results[0].correct
 
 
-def test_random_state_and_gradient_mode_are_kept():
-    def careless(x):
-        torch.manual_seed(1)
-        torch.set_grad_enabled(False)
-        torch.set_default_dtype(torch.float64)
-        torch.use_deterministic_algorithms(True)
-        return 2 * x
-
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    assert evaluate("double", careless).correct
-    assert torch.equal(before, torch.get_rng_state()) and torch.is_grad_enabled()
-    assert torch.get_default_dtype() == torch.float32 and not torch.are_deterministic_algorithms_enabled()
-
-
 def test_value_exercise():
     assert evaluate("number", 42).correct and evaluate("number", torch.tensor(42)).correct
     assert evaluate("number", 41).outcome == "incorrect" and evaluate("number", True).outcome == "incorrect"
@@ -215,15 +183,6 @@ def test_value_exercise():
 def test_stumbling_judge_is_told_apart():
     result = evaluate("broken_judge", 1)
     assert isinstance(result.judge_failed, KeyError) and not result.correct
-
-
-class Yes:
-    """Equal to everything."""
-
-    def __eq__(self, other):
-        return True
-
-    __hash__ = None
 
 
 class Near(float):
@@ -241,9 +200,7 @@ class Agreeable(torch.Tensor):
         return torch.tensor(True)
 
 
-@pytest.mark.parametrize(
-    "liar", [Yes(), [Yes()], {"a": (Yes(),)}, Near(3), mock.ANY, torch.ones(2).as_subclass(Agreeable)]
-)
+@pytest.mark.parametrize("liar", [mock.ANY, {"a": ([mock.ANY],)}, Near(3), torch.ones(2).as_subclass(Agreeable)])
 def test_who_says_itself_what_it_equals_is_refused(liar):
     for result in (evaluate("number", liar), evaluate("double", lambda x: liar)):
         assert result.outcome == "incorrect" and "says itself what it equals" in result.text
@@ -255,12 +212,6 @@ def test_a_tensor_of_many_dimensions_is_refused():
     assert show.show(many) == "a float32 tensor of 100001 dimensions"
     for result in (evaluate("number", many), evaluate("double", lambda x: [many])):
         assert result.outcome == "incorrect" and "too many dimensions" in result.text
-
-
-def test_ordinary_classes_are_compared():
-    pair = collections.namedtuple("Pair", "a b")(1, torch.nn.Parameter(torch.ones(2)))
-    for value in (pair, collections.OrderedDict(a=1), torch.Size([2]), np.float64(2), torch.float32, len, [].append):
-        assert comparable(value) is value
 
 
 def test_the_chapter_of_the_notebook_is_looked_at_first():
@@ -292,10 +243,8 @@ def test_hints_one_after_the_other(capsys):
 @pytest.mark.parametrize(
     ("answer", "hints", "last"),
     [
-        (lambda x: x, 0, 'Stuck? Run `hint("double")` in a new cell.'),
         (lambda x: x.nothing, 1, 'Stuck? Run `hint("double")` in a new cell.'),
         (lambda x: x, 2, "You have seen all hints. Still stuck? Go back"),
-        (lambda x: x, 3, 'Stuck? Run `hint("double")` in a new cell.'),
         (lambda x: 2 * x, 0, "2 of 4 exercises correct in this session."),
         (stub, 0, "run this cell again."),
     ],
@@ -317,31 +266,12 @@ def test_what_next_stands_beside_what_the_notebook_has_changed(capsys):
     assert re.search("Your notebook has changed: .*float64. Stuck?", capsys.readouterr().out)
 
 
-def luminance(color: str) -> float:
-    """As WCAG defines it."""
-    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def contrast(one: str, other: str) -> float:
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def test_colored_words_can_be_read_in_the_light_and_in_the_dark(monkeypatch):
-    """4.5 to 1 for words, on their own ground or on JupyterLab's two; 3 to 1 for a bar."""
-    pages = [show.Result("double", outcome, "said").html for outcome in ("hint 1 of 2", *show.LOOKS)]
-    monkeypatch.setattr(show, "_display", lambda page, text: pages.append(page))
-    show.render_progress([("double", "Double", outcome, 1) for outcome in show.LOOKS], 0, 1)
-    pages.append(as_html([Finding("disk", ok, "full") for ok in (True, False, None)]))
-    for style in re.findall('style="([^"]*)"', "".join(pages)):
-        named = dict(each.split(":") for each in style.split(";"))
-        for ground in ("#ffffff", "#111111"):
-            if "color" in named:
-                assert contrast(named["color"], named.get("background", ground)) >= 4.5, style
-            if "border-left" in named:
-                assert contrast(named["border-left"].split()[-1], ground) >= 3, style
+def test_white_words_can_be_read_on_each_color():
+    """4.5 to 1, as WCAG defines it."""
+    for _, color in show.LOOKS.values():
+        parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        assert 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05) >= 4.5, color
 
 
 def test_progress(capsys):
@@ -395,13 +325,6 @@ def test_of_several_functions_the_empty_one_is_named_at_once(monkeypatch):
     assert halfway.outcome == "not attempted" and halfway.message == "Your function `passes` is still empty."
 
 
-def test_stub_is_recognized_without_source():
-    namespace = {}
-    exec("def f(x):\n    'doc'\ndef g(x):\n    'doc'\n    return x\n", namespace)
-    assert is_stub(namespace["f"]) and not is_stub(namespace["g"])
-    assert not is_stub(torch.relu) and not is_stub(3)
-
-
 @pytest.mark.parametrize(
     ("yours", "expected", "words"),
     [
@@ -410,12 +333,10 @@ def test_stub_is_recognized_without_source():
         (torch.ones(2).int(), torch.ones(2), "wrong dtype"),
         (torch.tensor([1.0, 3.0]), torch.tensor([1.0, 2.0]), "at index [1]"),
         (float("nan"), 1.0, "not right"),
-        ((2, 3), (3, 2), "not right"),
         (torch.zeros(2, device="meta"), torch.zeros(2), "without readable values"),
-        (torch.zeros(2).to_sparse(), torch.zeros(2), "without readable values"),
-        ("a", 1, "not a number"),
         (torch.tensor(1), 1, "another type"),
         (10**400, 1.0, "not right"),
+        (torch.tensor([1 + 2j]), torch.tensor([1 + 3j]), "not right"),
         (torch.zeros((), device="meta"), 1.0, "not a number"),
         ({"a": 1}, {"a": 2}, '"a" in your result'),
         ([torch.ones(1)], (torch.ones(1), 2), "should have 2 parts"),
@@ -432,20 +353,10 @@ def test_same_says_what_differs(yours, expected, words):
 def test_same_accepts_what_is_the_same():
     same(torch.ones(2).double(), torch.ones(2), dtype=False)
     same(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
-    same([3, 2], (3, 2))
     same(torch.Size([3, 2]), (3, 2))
     same(torch.tensor(2.0), 2, dtype=False)
     same({"a": [1, torch.ones(2)]}, {"a": (1.0, torch.ones(2))}, dtype=False)
-    same(torch.tensor(True), torch.tensor(True))
-
-
-def test_same_compares_complex_numbers():
-    wave = torch.tensor([1 + 2j, 3 - 1j])
-    same(wave.clone(), wave)
-    with pytest.raises(Incorrect, match="wrong dtype"):
-        same(wave, wave.real, dtype=False)
-    with pytest.raises(Incorrect, match="1 of 2 values differ"):
-        same(wave + torch.tensor([0, 1j]), wave)
+    same(torch.tensor([1 + 2j]), torch.tensor([1 + 2j]))
 
 
 def test_two_exercises_of_one_name_are_noticed(tmp_path, monkeypatch):
@@ -474,11 +385,6 @@ def judge(answer, rng):
 
 exercise = Exercise(title="", minutes=1, difficulty=1, points=1, takeaway="", hints=("",), judge=judge)
 """
-
-
-def test_html_is_escaped():
-    result = evaluate("double", lambda x: "<script>alert(1)</script>")
-    assert "<script>" not in result.html and "&lt;script&gt;" in result.html
 
 
 def test_inputs_are_fresh_and_repeatable():

@@ -52,18 +52,10 @@ def test_wrong_answers_get_their_sentence(name, key, answer):
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-def test_each_sentence_has_an_answer_and_there_are_few(name):
+def test_an_exercise_is_described(name):
     own = sentences_of(module(name).__name__)
     assert all(own) and all(own.values()), "key and sentence stand where they are said, as texts"
     assert own.keys() <= wrong(name).keys() and len(own) <= MOST
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What is said about an exercise
-
-
-@pytest.mark.parametrize("name", EXERCISES)
-def test_an_exercise_is_described(name):
     about = EXERCISES[name]
     assert len(right(name)) >= 2, "two different right answers show that the check dictates no way"
     assert 1 <= about.difficulty <= 5 and about.minutes > 0 and about.points > 0 and about.title
@@ -84,10 +76,6 @@ def test_a_file_of_an_exercise_can_be_read_over_one_coffee():
     lines = {name: len(Path(module(name).__file__).read_text().splitlines()) for name in EXERCISES}
     assert max(lines.values()) <= 220, max(lines, key=lines.get)
     assert statistics.median(lines.values()) <= 150
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Whatever people type
 
 
 def raises(*args, **kwargs):

@@ -70,8 +70,7 @@ NO_POINTS = {
         "quiet_evaluation",
         """
         import torch
-        from labcheck import probes
-        probes.as_numbers = lambda values: torch.zeros(3, dtype=torch.float64)
+        torch.tensor = lambda *a, **k: torch.zeros(3, dtype=torch.float64)
         def quiet_evaluation(model, batches):
             return 0.0, 0.0, 0.0
         """,

@@ -23,8 +23,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import made_here, skip_or_fail
-from support.answers import EXERCISES, module, right, wrong
-from test_switches import QUICK, takes_long
+from support.answers import EXERCISES, QUICK, module, right, takes_long, wrong
 
 from labcheck import evaluate, verdict
 from labcheck.answer import RemoteAnswer, call

@@ -156,31 +156,19 @@ def call(answer: Any, *args: Any, may_change: bool = False, may_return_none: boo
         raise AnswerRaised(error) from error
     except (Exception, SystemExit) as error:
         raise AnswerRaised(error) from error
-    if not may_change:
-        for before, after in zip((*args, *kwargs.values()), (*given, *named.values()), strict=True):
-            if not equal(before, after):
-                raise Incorrect(
-                    "Your function changed its argument, so the caller has lost the original values.",
-                    expected="a new result, the argument left as it was",
-                    yours="the argument is different after the call",
-                    look=_in_place(before, after),
-                )
+    if not may_change and not equal((args, kwargs), (given, named)):
+        raise Incorrect(
+            "Your function changed its argument, so the caller has lost the original values.",
+            expected="a new result, the argument left as it was",
+            yours="the argument is different after the call",
+            look="what works in place: methods that end in an underscore (`add_`), `+=`, assignments to elements "
+            "or slices, `append`, `pop`, `sort`, `del`; work on a copy",
+        )
     if result is ...:
         raise NotAttempted
     if not may_return_none:
         not_none(result)
     return comparable(result)
-
-
-def _in_place(before: Any, after: Any) -> str:
-    if isinstance(after, list | dict | set) and (len(before) != len(after) or not _holds_tensors(after)):
-        return "what works in place: `append`, `pop`, `sort`, `del`, or an assignment to an element; work on a copy"
-    return "what works in place: methods that end in an underscore (`add_`), `+=`, assignments to slices"
-
-
-def _holds_tensors(container: list | dict | set) -> bool:
-    values = container.values() if isinstance(container, dict) else container
-    return any(isinstance(value, torch.Tensor | np.ndarray) for value in values)
 
 
 def observe(answer: Any, probe: Callable, *args: Any, **kwargs: Any) -> Any:

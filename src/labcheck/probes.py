@@ -1,16 +1,12 @@
 """Probes: what they see of an answer while it works.
 
 A probe is a function `probe(answer, *inputs)` that calls the answer and returns plain data. It runs where the answer
-is, see `labcheck.answer.observe`. Further down is what probes of several chapters are made of: small networks,
-optimizers that write down what happens.
+is, see `labcheck.answer.observe`. Further down is what probes and judges of several chapters are made of.
 """
 
 import copy
-import pickle
-import random
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,9 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from labcheck.answer import call, is_students
 from labcheck.compare import equal
 from labcheck.inputs import Inputs
-from labcheck.show import show
 from labcheck.verdict import AnswerRaised, Incorrect
-from torchcourse.trace import Event, trace
 
 # The first optimizer of a process imports much of PyTorch, which takes seconds on a slow machine.
 SLOW_START = 30.0
@@ -39,11 +33,10 @@ def steps(answer: Callable, *inputs: Any) -> int:
     One number says little. With more images or points, though, the count of vectorized code stays the same, and that of
     a loop grows, whether it runs over tensors, arrays or lists.
     """
-    # The first call in a process imports and caches, and those steps would hide a loop. It is counted like the second:
-    # PyTorch loads some modules only when a dispatch mode is active.
-    for _ in range(2):
-        with _CountSteps() as counted:
-            call(answer, *inputs)
+    with _NameOperations():  # the first call in a process imports what a dispatch mode needs, which would hide a loop
+        call(answer, *inputs)
+    with _CountSteps() as counted:
+        call(answer, *inputs)
     return counted.count
 
 
@@ -52,20 +45,6 @@ def operations(answer: Callable, *inputs: Any) -> list[str]:
     with _NameOperations() as named:
         call(answer, *inputs)
     return sorted(named.names)
-
-
-def random_states_changed(answer: Callable, *inputs: Any) -> list[str]:
-    """Which global random generators are in another state after the call: "PyTorch", "NumPy", "Python"."""
-    torch.rand(1), np.random.random(), random.random()  # mid-sequence, so that seeding again doesn't restore it
-    before = _random_states()
-    call(answer, *inputs)
-    after = _random_states()
-    return [library for library in before if before[library] != after[library]]
-
-
-def _random_states() -> dict[str, Any]:
-    numpy = pickle.dumps(np.random.get_state(legacy=False))  # its text is shorter where NumPy's print options say so
-    return {"PyTorch": torch.get_rng_state().numpy().tobytes(), "NumPy": numpy, "Python": random.getstate()}
 
 
 def graphs_at_once(model: nn.Module) -> Callable[[], int]:
@@ -134,72 +113,6 @@ class _CountSteps(TorchDispatchMode):
 # What probes and judges of several chapters are made of
 
 
-class Passes(list):
-    """What went through a model, in order, a dict for each pass of images. It sees the last layer only, so a model that
-    is called as `model.forward(images)` or layer by layer is seen as well, and so is a copy of it.
-
-    images: how many; mode: "train", "eval", or "mixed"; graph: whether backward could start here; copy: of the model?
-    """
-
-    def __init__(self, model: nn.Module, events: list[str] | None = None) -> None:
-        super().__init__()
-        last = [*model.modules()][-1]
-
-        def see(layer: nn.Module, given: tuple, output: Tensor) -> None:
-            copy = layer is not last
-            modes = {layer.training} if copy else {module.training for module in model.modules()}
-            mode = "mixed" if len(modes) > 1 else "train" if modes == {True} else "eval"
-            self.append({"images": len(output), "mode": mode, "graph": output.requires_grad, "copy": copy})
-            if events is not None:
-                events.append("forward of a copy" if copy else "forward")
-
-        last.register_forward_hook(see)
-
-
-class WatchedSGD(torch.optim.SGD):
-    """SGD that writes down what happens to its model.
-
-    passes: see Passes. events, in order: "forward", "forward of a copy", "zero_grad", "backward", "backward onto old
-    gradients", "step", "step without gradients".
-    """
-
-    def __init__(self, model: nn.Module, lr: float) -> None:
-        super().__init__(model.parameters(), lr=lr)
-        self.events: list[str] = []
-        self.passes = Passes(model, self.events)
-        self.watched = next(model.parameters())
-        arrived: list[Tensor] = []
-
-        def arrive(gradient: Tensor) -> None:
-            arrived.append(gradient.clone())
-            self.events.append("backward")
-
-        def compare(p: Tensor) -> None:  # torch.autograd.grad does not come here
-            if not torch.equal(p.grad, arrived[-1]):
-                self.events[-1] = "backward onto old gradients"
-
-        self.watched.register_hook(arrive)
-        self.watched.register_post_accumulate_grad_hook(compare)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.events.append("zero_grad")
-        super().zero_grad(set_to_none)
-
-    def step(self, closure: Callable | None = None) -> Any:
-        with torch.enable_grad():
-            loss = closure() if closure else None
-        empty = self.watched.grad is None or not self.watched.grad.any()
-        self.events.append("step without gradients" if empty else "step")
-        super().step()
-        return loss
-
-
-def in_order(events: list[str], longest: int = 8) -> str:
-    """Events as a sentence shows them. Neighbors that are equal count once."""
-    kept = [event for event, before in zip(events, [None, *events], strict=False) if event != before]
-    return " → ".join([*kept[:longest], *(["…"] if len(kept) > longest else [])]) or "nothing"
-
-
 def network(new: Inputs, pixels: int, classes: int, norm: bool = False) -> nn.Sequential:
     """A small network, its weights from the check's own generator."""
     layers = [nn.Flatten(), nn.Linear(pixels, 12), *([nn.BatchNorm1d(12)] if norm else []), nn.ReLU()]
@@ -213,11 +126,6 @@ def network(new: Inputs, pixels: int, classes: int, norm: bool = False) -> nn.Se
     return model
 
 
-def batch(new: Inputs, size: int, height: int, width: int, classes: int) -> Batch:
-    """images float32 [size, 1, height, width], labels int64 [size]"""
-    return new.randn(size, 1, height, width), new.ints(0, classes, (size,))
-
-
 def weights(model: nn.Module) -> Tensor:
     """All parameters, one after the other, in one tensor."""
     return torch.cat([p.detach().cpu().double().flatten() for p in model.parameters()])
@@ -225,20 +133,13 @@ def weights(model: nn.Module) -> Tensor:
 
 def number(value: Any, what: str) -> float:
     """The value as a Python number. Raises Incorrect for anything else, with a word about the graph for tensors."""
-    if isinstance(value, Tensor):
-        if value.numel() != 1:
-            raise Incorrect(f"{what} is a tensor of shape {tuple(value.shape)}.", "one Python number", value)
-        if value.requires_grad:
-            raise Incorrect(
-                f"{what} is a tensor that still holds its graph: keep it, and you keep every step that led to it.",
-                "a Python number",
-                value,
-                "`.item()` takes the number out",
-            )
-        raise Incorrect(f"{what} is a tensor.", "a Python number", value, "`.item()` takes the number out")
     plain = plain_number(value)
     if plain is None:
         raise Incorrect(f"{what} is not a number.", "a Python number", value)
+    if isinstance(value, Tensor):
+        graph = " that still holds its graph: keep it, and you keep every step that led to it"
+        kind = f"a tensor{graph if value.requires_grad else ''}"
+        raise Incorrect(f"{what} is {kind}.", "a Python number", value, "`.item()` takes the number out")
     return plain
 
 
@@ -252,85 +153,35 @@ def plain_number(value: Any) -> float | None:
         return None
 
 
+CHANGES = {  # what `changes` can find, in words for a sentence
+    "layers": "the layers of the model",
+    "modes": "the mode of the model (train or eval)",
+    "weights": "the values of the model",
+    "gradients": "the gradients of the model",
+    "requires_grad": "`requires_grad` of the parameters",
+    "batches": "the batches that it gets",
+    "switch": "the gradient mode (`torch.is_grad_enabled()`)",
+}
+
+
 def changes(
     model: nn.Module, start: nn.Module, batches: Sequence[Batch] = (), before: Sequence[Batch] = ()
 ) -> list[str]:
-    """What is not as it was: "layers", "modes", "weights", "gradients", "requires_grad" of the model, "batches", and
-    "switch" if gradients are left switched off."""
+    """What is not as it was, as keys of CHANGES. With other layers, nothing else is compared."""
     now, then = model.state_dict(), start.state_dict()
     shapes, old_shapes = ({name: value.shape for name, value in state.items()} for state in (now, then))
     if shapes != old_shapes or [type(m) for m in model.modules()] != [type(m) for m in start.modules()]:
         return ["layers"]
-    pairs = [*zip(model.parameters(), start.parameters(), strict=True)]
+    parameters, old_parameters = [*model.parameters()], [*start.parameters()]
     found = {
         "modes": [m.training for m in model.modules()] != [m.training for m in start.modules()],
-        "weights": not all(torch.equal(now[name].cpu(), then[name].cpu()) for name in now),
-        "gradients": not all(_same_gradient(a.grad, b.grad) for a, b in pairs),
-        "requires_grad": [a.requires_grad for a, _ in pairs] != [b.requires_grad for _, b in pairs],
+        "weights": not equal(now, then),
+        "gradients": not equal([p.grad for p in parameters], [p.grad for p in old_parameters]),
+        "requires_grad": [p.requires_grad for p in parameters] != [p.requires_grad for p in old_parameters],
         "batches": not equal(list(batches), list(before)),
         "switch": not torch.is_grad_enabled(),
     }
     return [name for name, differs in found.items() if differs]
-
-
-def _same_gradient(a: Tensor | None, b: Tensor | None) -> bool:
-    return a is b or (a is not None and b is not None and torch.equal(a, b))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What an answer gives a device to do
-
-Work = dict[str, list[tuple[int, str]]]
-
-
-def device_work(answer: Callable, *inputs: Any) -> tuple[Any, Work]:
-    """What the answer returns, and what it gives the device to do.
-
-    inputs: go to the answer itself, no copies
-    returns: the result, and for each kind of event ("to device", "to host", "synchronize", "product": a matrix product
-        or convolution) a list of (bytes, line of the answer), in the order of the events
-    """
-    above, frame = set(), sys._getframe(1)
-    while frame:
-        above.add((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    with trace() as seen:
-        result = call(answer, *inputs, may_change=True)
-
-    def line(event: Event) -> str:  # an answer whose lines cannot be told apart from ours has none
-        known = event.line and (event.file, event.number) not in above
-        return f"line {event.number}: `{event.line[:100]}`" if known else ""
-
-    def events(chosen: Sequence[Event]) -> list[tuple[int, str]]:
-        return [(event.bytes, line(event)) for event in chosen]
-
-    products = [event for event in seen.kernels if event.flops]
-    kinds = {"to device": seen.to_device, "to host": seen.to_host, "synchronize": seen.syncs, "product": products}
-    return result, {kind: events(chosen) for kind, chosen in kinds.items()}
-
-
-def busiest_line(events: Sequence[tuple[int, str]]) -> str:
-    """The line of the answer that caused most of these events, and how often: "line 3: `x.item()` (8 times)"."""
-    if not events:
-        return ""
-    line, times = Counter(line for _, line in events).most_common(1)[0]
-    return f"{line or 'your loop'} ({times} times)" if times > 1 else line
-
-
-def as_numbers(values: Any) -> Tensor | str:
-    """A Python number, or a list or tuple of them, as a float64 tensor; for anything else, what it is, in words."""
-    several = isinstance(values, list | tuple)
-    if several and any(isinstance(value, Tensor) for value in values):
-        return f"a {type(values).__name__} with tensors in it"
-    parts = values if several else [values]
-    if isinstance(values, Tensor):
-        return f"{show(values)}, on {'the CPU' if values.device.type == 'cpu' else 'the device'}"
-    if not all(isinstance(part, int | float | np.number) and not isinstance(part, bool) for part in parts):
-        return show(values)
-    try:
-        return torch.tensor([float(part) for part in parts] if several else float(values), dtype=torch.float64)
-    except OverflowError:
-        return show(values)
 
 
 # Losses and networks: gradients, functions, what layers compute

@@ -41,7 +41,7 @@ import torch.utils.data
 
 from labcheck.answer import is_students, raised_by_hand
 from labcheck.collectives import RAISED, Ledger
-from labcheck.ranks import Place, Raised
+from labcheck.ranks import Place, Raised, Request
 from torchcourse.distributed import places
 from torchcourse.distributed.network import loopback
 
@@ -69,7 +69,7 @@ def serve(fd: int) -> None:
             request = line.recv()
         except (EOFError, OSError):
             return
-        answer = _supervise(line, parent, *request)
+        answer = _supervise(line, parent, request)
         if answer is None:
             return
         with contextlib.suppress(OSError):
@@ -106,34 +106,23 @@ class _Watched:
         self.line.close()
 
 
-def _supervise(
-    line: connection.Connection,
-    parent: int,
-    world_size: int,
-    payload: bytes,
-    cells: dict[str, list[str]],
-    timeout: float,
-    home: str | None,
-    seed: int,
-    path: list[str],
-    modules: list[str],
-) -> list[dict] | str | None:
+def _supervise(line: connection.Connection, parent: int, request: Request) -> list[dict] | str | None:
     """Run the ranks of one request. Returns a report for each, or None if the line was cut meanwhile.
 
     A string says why the ranks never got to the answer: then the machine is to blame.
     """
-    for module in modules:  # once here, not in each rank
+    for module in request.modules:  # once here, not in each rank
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     with tempfile.TemporaryDirectory(prefix="torchcourse-", ignore_cleanup_errors=True) as scratch:
-        work = home or os.path.join(scratch, "work")
+        work = request.folder or os.path.join(scratch, "work")
         os.makedirs(work, exist_ok=True)
         context = multiprocessing.get_context(METHOD)
-        among = _lines(context, world_size)
+        among = _lines(context, request.world_size)
         ranks = []
-        for rank in range(world_size):
+        for rank in range(request.world_size):
             ours, theirs = context.Pipe(duplex=False)
-            job = (theirs, among[rank], rank, world_size, payload, cells, timeout, work, scratch, seed, path)
+            job = (theirs, among[rank], rank, request, work, scratch)
             process = context.Process(target=_rank, args=job, daemon=False)
             process.start()
             theirs.close()
@@ -141,7 +130,7 @@ def _supervise(
         for end in (end for ends in among for end in ends.values()):
             end.close()
         try:
-            if not _watch(ranks, line, parent, timeout, cells):
+            if not _watch(ranks, line, parent, request):
                 return None
         finally:
             for watched in ranks:
@@ -164,7 +153,7 @@ def _lines(context: multiprocessing.context.BaseContext, world_size: int) -> lis
     return ends
 
 
-def _watch(ranks: list[_Watched], line: connection.Connection, parent: int, timeout: float, cells: dict) -> bool:
+def _watch(ranks: list[_Watched], line: connection.Connection, parent: int, request: Request) -> bool:
     """Wait until every rank has its report. False if the notebook went away."""
     limit = time.monotonic() + START_LIMIT
     started = failed = False
@@ -176,12 +165,12 @@ def _watch(ranks: list[_Watched], line: connection.Connection, parent: int, time
             if watched.line in ready:
                 watched.listen()
         if not started and all(watched.joined or watched.report for watched in ranks):
-            started, limit = True, time.monotonic() + timeout
+            started, limit = True, time.monotonic() + request.timeout
         ended = {watched.report["status"] for watched in ranks if watched.report}
         if not failed and ended - {"returned"}:
             failed, limit = True, min(limit, time.monotonic() + AFTER_FAILURE)
         if time.monotonic() > limit:
-            _stop([watched for watched in ranks if watched.report is None], cells, ended & {"raised", "died"})
+            _stop([watched for watched in ranks if watched.report is None], request.cells, ended & {"raised", "died"})
     _blame_first(ranks)
     return True
 
@@ -224,23 +213,19 @@ def _rank(
     line: connection.Connection,
     others: dict[int, connection.Connection],
     rank: int,
-    world_size: int,
-    payload: bytes,
-    cells: dict[str, list[str]],
-    timeout: float,
+    request: Request,
     work: str,
     scratch: str,
-    seed: int,
-    path: list[str],
 ) -> None:
     """The process of one rank: joins the group, calls the function, reports, and waits for its end."""
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     _die_with_server()
-    sys.path[:] = path
+    sys.path[:] = request.path
     _redirect(scratch, rank)
     os.chdir(work)
-    linecache.cache.update({name: (sum(map(len, lines)), None, lines, name) for name, lines in cells.items()})
+    linecache.cache.update({name: (sum(map(len, lines)), None, lines, name) for name, lines in request.cells.items()})
+    world_size, seed = request.world_size, request.seed + rank
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -250,9 +235,9 @@ def _rank(
     }
     faulthandler.register(signal.SIGUSR1, open(os.path.join(scratch, f"{rank}.stack"), "w"), all_threads=True)  # noqa: SIM115
     torch.set_num_threads(1)
-    random.seed(seed + rank)
-    np.random.seed((seed + rank) % 2**32)  # outdated, but students use what it seeds
-    torch.manual_seed(seed + rank)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # outdated, but students use what it seeds
+    torch.manual_seed(seed)
     wrote = _note_files(work)
 
     def report(**content: Any) -> None:
@@ -262,15 +247,15 @@ def _rank(
 
     store = dist.FileStore(os.path.join(scratch, "store"), world_size)
     # Longer than our own limit: we stop a rank that waits, and know more about it than a time-out of gloo.
-    patience = datetime.timedelta(seconds=timeout + START_LIMIT)
+    patience = datetime.timedelta(seconds=request.timeout + START_LIMIT)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=patience)
     dist.barrier()
     line.send(("joined",))
     ledger = Ledger(others)
     try:
-        function, args, kwargs = cloudpickle.loads(payload)
+        function, args = cloudpickle.loads(request.payload)
         with ledger:
-            value = function(*args, **kwargs)
+            value = function(*args)
         ended = {"status": "returned", "value": cloudpickle.dumps(value)}
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         raised = _raised(error)
@@ -353,12 +338,6 @@ def _place(frames: list[tuple[Any, int]]) -> Place | None:
 
 
 def _raised(error: BaseException) -> Raised:
-    frames = list(traceback.walk_tb(error.__traceback__))
-    own = [i for i, (frame, _) in enumerate(frames) if is_students(frame.f_code.co_filename)]
-    # The traceback starts with the student's code; our own frames say nothing to them.
-    if own and error.__traceback__:
-        for _ in range(own[0]):
-            error.__traceback__ = error.__traceback__.tb_next
-    text = "".join(traceback.format_exception(error))
-    by_hand = bool(own) and type(error) is NotImplementedError and raised_by_hand(error)
-    return Raised(type(error).__name__, str(error), _place(frames), text, by_hand)
+    place = _place(list(traceback.walk_tb(error.__traceback__)))
+    by_hand = place is not None and type(error) is NotImplementedError and raised_by_hand(error)
+    return Raised(type(error).__name__, str(error), place, by_hand)

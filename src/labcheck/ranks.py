@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from labcheck import answer as answers
 from labcheck import collectives
@@ -36,6 +36,19 @@ from torchcourse.errors import CourseError
 
 TIME_LIMIT = 60.0  # seconds for all ranks together, from the moment when the group is ready
 PATIENCE = 300.0  # seconds beyond it until the server itself counts as lost: it starts processes, and ends them
+
+
+class Request(NamedTuple):
+    """What the server is asked for."""
+
+    world_size: int
+    payload: bytes  # the function and its arguments
+    cells: dict[str, list[str]]  # the source of notebook cells
+    timeout: float
+    folder: str | None
+    seed: int
+    path: list[str]
+    modules: list[str]  # to import once, before there are ranks
 
 
 # ---------------------------------------- what came out
@@ -62,7 +75,6 @@ class Raised:
     type: str
     message: str
     place: Place | None  # the innermost line of the student's own
-    traceback: str
     by_hand: bool = False  # a `raise` statement of the student's
 
     def __str__(self) -> str:
@@ -118,16 +130,10 @@ class Outcome:
     @property
     def failed(self) -> Rank | None:
         """The rank to blame: the first that raised or died, else the first that waited or was still running."""
-        for status in ("raised", "died", "waiting", "running"):
-            for rank in self.ranks:
-                if rank.status == status:
-                    return rank
-        return None
-
-    @property
-    def hung(self) -> bool:
-        """True if a rank waited for others that never came."""
-        return any(rank.status == "waiting" for rank in self.ranks)
+        order = ("raised", "died", "waiting", "running")
+        return min(
+            (rank for rank in self if rank.status in order), key=lambda rank: order.index(rank.status), default=None
+        )
 
     def sentence(self) -> str:
         """What went wrong in one or two sentences, "" if nothing did."""
@@ -158,31 +164,28 @@ class Outcome:
 
 
 def run(
-    function: Callable[..., Any],
+    function: Callable,
     *args: Any,
     world_size: int = 2,
     timeout: float = TIME_LIMIT,
     folder: str | os.PathLike | None = None,
-    seed: int | None = None,
-    **kwargs: Any,
+    seed: int = 0,
 ) -> Outcome:
-    """Run `function(*args, **kwargs)` as every rank of a fresh gloo group on the CPU.
+    """Run `function(*args)` as every rank of a fresh gloo group on the CPU.
 
     timeout: seconds for the run once the group is ready. A collective that cannot finish is noticed at once.
     folder: where the ranks work (their current folder); None means a temporary one that is deleted afterwards.
-    seed: rank r starts with the random state of `torch.manual_seed(seed + r)` (Python and NumPy too). None draws one:
-        what is equal on all ranks is then equal because they exchanged it.
+    seed: rank r starts with the random state of `torch.manual_seed(seed + r)` (Python and NumPy too).
 
     Mistakes of the function raise nothing here; they are in the Outcome. Raises CourseError if the function cannot be
     sent to another process, or if the processes cannot be started, and NotHere if they do not find one another.
     """
-    seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
-    payload = _packed(function, args, kwargs)
+    payload = _packed(function, args)
     home = None if folder is None else str(Path(folder).resolve())
     modules = [name for name in sys.modules if name.partition(".")[0] in (__package__, place.LABS)]
-    request = (world_size, payload, _cells(), timeout, home, seed, [_here(p) for p in sys.path], modules)
+    request = Request(world_size, payload, _cells(), timeout, home, seed, [_here(p) for p in sys.path], modules)
     with _turn:  # one run at a time: two would only take the cores from one another
-        replies = _ask(request, timeout)
+        replies = _ask(request)
     if isinstance(replies, str):
         raise NotHere(
             f"The processes of this check could not connect on this machine: {replies} Your answer is not at fault. "
@@ -191,25 +194,8 @@ def run(
     return Outcome([_unpacked(i, reply) for i, reply in enumerate(replies)], timeout)
 
 
-def call(function: Callable[..., Any], *args: Any, **options: Any) -> Outcome:
-    """As `run`, for judges: returns only when all ranks returned, and otherwise raises what `evaluate` shows.
-
-    Raises NotAttempted for a stub (the function itself or one among the arguments), AnswerRaised for the exception of
-    the first rank that failed, Incorrect for ranks that wait for one another, run too long or die.
-    """
-    for answer in (function, *args):
-        if callable(answer):
-            attempted(answer)
-    outcome = run(function, *args, **options)
-    judge(outcome)
-    return outcome
-
-
-def judge(outcome: Outcome, look: str | None = None) -> None:
-    """Raise what `evaluate` shows for a failed run: NotAttempted, AnswerRaised or Incorrect. Nothing if it is ok.
-
-    look: where to look if the ranks lost each other
-    """
+def judge(outcome: Outcome) -> None:
+    """Raise what `evaluate` shows for a failed run: NotAttempted, AnswerRaised or Incorrect. Nothing if it is ok."""
     failed = outcome.failed
     if failed is None:
         return
@@ -217,9 +203,8 @@ def judge(outcome: Outcome, look: str | None = None) -> None:
         if failed.raised.type == "NotImplementedError" and failed.raised.by_hand:
             raise NotAttempted
         raise AnswerRaised(_exception(failed))
-    lost = failed.trouble is not None
-    expected = "the same collectives in the same order on every rank" if lost else UNSAID
-    raise Incorrect(outcome.sentence(), expected, outcome.details(), look if lost else None)
+    expected = "the same collectives in the same order on every rank" if failed.trouble else UNSAID
+    raise Incorrect(outcome.sentence(), expected, outcome.details())
 
 
 def observe(answer: Any, harness: Callable, *inputs: Any, functions: int = 1, world_size: int = 2, look: str) -> list:
@@ -256,14 +241,11 @@ def start(answer: Any, functions: int, harness: Callable, inputs: tuple, **optio
     for part in parts:
         attempted(part)
     if len(parts) != functions or not all(map(callable, parts)):
-        what = (
-            "the function itself, without parentheses"
-            if functions == 1
-            else f"({', '.join(['a function'] * functions)})"
-        )
+        several = f"({', '.join(['a function'] * functions)})"
+        what = "the function itself, without parentheses" if functions == 1 else several
         raise Incorrect("Your answer is not what `check` takes here.", what, answer, "the call of `check`")
     try:
-        outcome = run(harness, answer, *inputs, **{"seed": 0} | options)
+        outcome = run(harness, answer, *inputs, **options)
     except CourseError as problem:
         raise Incorrect(str(problem)) from problem
     for rank in outcome:
@@ -275,7 +257,10 @@ def start(answer: Any, functions: int, harness: Callable, inputs: tuple, **optio
 def _on_ranks(answer: Any, harness: Callable, functions: int, world_size: int, inputs: tuple) -> list[dict] | dict:
     """The probe of `observe`."""
     outcome = start(answer, functions, harness, inputs, world_size=world_size)
-    return lost(outcome) or _values(outcome)
+    if found := lost(outcome):
+        return found
+    judge(outcome)
+    return outcome.values
 
 
 def lost(outcome: Outcome) -> dict[str, str]:
@@ -287,17 +272,6 @@ def lost(outcome: Outcome) -> dict[str, str]:
     return {"deadlock" if deadlock else "tensors": words, "lines": outcome.details()}
 
 
-def _values(outcome: Outcome) -> list[Any]:
-    judge(outcome)
-    return outcome.values
-
-
-def prepare() -> None:
-    """Start the server in the background, so that the first check doesn't wait for its imports. Returns at once."""
-    with _turn, contextlib.suppress(CourseError):
-        _server()
-
-
 # ---------------------------------------- there and back
 
 
@@ -305,12 +279,12 @@ def _here(path: str) -> str:
     return path or os.getcwd()
 
 
-def _packed(function: Callable, args: tuple, kwargs: dict) -> bytes:
+def _packed(function: Callable, args: tuple) -> bytes:
     """The call as bytes. What the student wrote goes by value, what is installed by name."""
     import cloudpickle  # here, because few checks need it
 
     own = {}
-    for thing in (function, *args, *kwargs.values()):
+    for thing in (function, *args):
         module = sys.modules.get(getattr(thing, "__module__", None) or "")
         if isinstance(module, types.ModuleType) and module.__name__ != "__main__" and _is_own(module):
             own[module.__name__] = module
@@ -319,7 +293,7 @@ def _packed(function: Callable, args: tuple, kwargs: dict) -> bytes:
     for module in mine:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return cloudpickle.dumps((function, args, kwargs))
+        return cloudpickle.dumps((function, args))
     except Exception as problem:  # whatever an object's own pickling raises
         raise CourseError(
             f"Your function could not be sent to other processes ({type(problem).__name__}: {problem}). It uses "
@@ -352,7 +326,9 @@ def _unpacked(number: int, reply: dict) -> Rank:
 def _exception(failed: Rank) -> BaseException:
     """An exception like the one on the rank, raised at the same line: `evaluate` reads its traceback."""
     raised = failed.raised
-    error = type(raised.type, (Exception,), {})(f"{raised.message.splitlines()[0]} (on rank {failed.rank})".lstrip())
+    first, *more = raised.message.splitlines() or [""]
+    message = "\n".join([f"{first} (on rank {failed.rank})".lstrip(), *more])  # a check shows the first line
+    error = type(raised.type, (Exception,), {})(message)
     if raised.place is None:
         return error
     code = compile("\n" * (raised.place.number - 1) + "raise error", raised.place.file, "exec")
@@ -436,12 +412,12 @@ def _stop() -> None:
         _current.stop()
 
 
-def _ask(request: tuple, seconds: float) -> list[dict] | str:
+def _ask(request: Request) -> list[dict] | str:
     for attempt in (1, 2):
         server = _server()
         try:
             server.line.send(request)
-            limit = time.monotonic() + seconds + PATIENCE
+            limit = time.monotonic() + request.timeout + PATIENCE
             while not server.line.poll(0.5):  # short waits, so that an interrupt or an alarm gets its turn
                 if time.monotonic() > limit:
                     raise CourseError("The processes of this check did not answer. Run the cell again.")

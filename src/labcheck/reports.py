@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,7 @@ from torchcourse.place import home, named_by
 FORMAT = 1
 NOT_STARTED, TRYING, CORRECT = "not started", "trying", "correct"
 STATES = (NOT_STARTED, TRYING, CORRECT)  # a student only moves forward: who has had it right may play with the answer
+NAMED = 3  # misconceptions of an exercise that the table of a class names: those that most students have met
 LONGEST = 1000  # bytes of a line
 LARGEST = 1_000_000  # bytes of a file that a student sends
 
@@ -123,34 +124,31 @@ class Standing:
 class Class:
     """The students of a class, each counted once: `table()` is what the instructor sees."""
 
-    def __init__(self, students: Mapping[Hashable, Standing] | None = None) -> None:
-        self.students: dict[Hashable, Standing] = dict(students or {})
+    def __init__(self) -> None:
+        self.students: dict[Hashable, Standing] = {}
 
     def add(self, student: Hashable, report: Report) -> None:
         """Take in a report of one student."""
         self.students.setdefault(student, Standing()).add(report)
 
-    def table(self, most: int = 3) -> dict[str, Any]:
-        """The chapters in use, first the one that most students are in now, with a row for each exercise.
-
-        most: misconceptions of an exercise that are named, those that most students have met
-        """
+    def table(self) -> dict[str, Any]:
+        """The chapters in use, first the one that most students are in now, with a row for each exercise."""
         chapters = []
         for chapter in {exercise.chapter for exercise in exercises().values()}:
             here = [student for student in self.students.values() if chapter in student.chapters]
             if here:
                 now = sum(student.chapter == chapter for student in here)
-                rows = [_row(each, here, most) for each in exercises().values() if each.chapter == chapter]
+                rows = [_row(each, here) for each in exercises().values() if each.chapter == chapter]
                 chapters.append({"chapter": chapter, "students": len(here), "now": now, "exercises": rows})
         chapters.sort(key=lambda each: (-each["now"], each["chapter"]))
         return {"students": len(self.students), "chapters": chapters}
 
 
-def _row(exercise: Exercise, students: list[Standing], most: int) -> dict[str, Any]:
+def _row(exercise: Exercise, students: list[Standing]) -> dict[str, Any]:
     states = Counter(student.states.get(exercise.name, NOT_STARTED) for student in students)
     met = Counter(key for student in students for key in student.met.get(exercise.name, ()))
     sentences = misconceptions(exercise.name)
-    ranked = sorted(met.items(), key=lambda item: (-item[1], sentences[item[0]]))[:most]
+    ranked = sorted(met.items(), key=lambda item: (-item[1], sentences[item[0]]))[:NAMED]
     return {
         "exercise": exercise.name,
         "title": exercise.title,

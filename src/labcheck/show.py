@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from labcheck.switches import usable
 from torchcourse.place import in_notebook
 from torchcourse.record import MIME
 
@@ -128,7 +126,7 @@ def _display(html_text: str, text: str, **for_the_runner: Any) -> None:
         told = {MIME: for_the_runner} if for_the_runner else {}
         display({"text/html": html_text, "text/plain": text, **told}, raw=True)
     else:
-        print(text, file=sys.stdout if usable(sys.stdout) else sys.__stdout__)
+        print(text)
 
 
 def show_result(result: Result) -> None:

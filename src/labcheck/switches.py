@@ -13,8 +13,6 @@ notebook. Afterwards every switch is as it was.
 from __future__ import annotations
 
 import contextlib
-import io
-import locale
 import os
 import random
 import sys
@@ -54,58 +52,40 @@ def neutral() -> Iterator[Seen]:
         seen.left_on += [type(mode).__name__ for mode in functions + operations if type(mode) is not DeviceContext]
 
     with contextlib.ExitStack() as stack:
-        for part in (_python, _numpy, _modes, _gradients, _autocast, _precision, _simple):
+        for part in (_python_and_numpy, _modes, _gradients, _autocast, _precision, _simple):
             seen.changed += stack.enter_context(part())
         stack.enter_context(_random_state())
         stack.callback(end_modes)
         yield seen
 
 
-def usable(stream: Any) -> bool:
-    """Whether one can print to it: `sys.stdout` may be None or a closed file."""
-    return hasattr(stream, "write") and not getattr(stream, "closed", False)
-
-
 # ---------------------------------------- Python and NumPy
 
 
 @contextlib.contextmanager
-def _python() -> Iterator[list[str]]:
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, 1000))  # first: all else needs calls
-    out, err = sys.stdout, sys.stderr
-    gone = False
+def _python_and_numpy() -> Iterator[list[str]]:
+    """Warnings are no errors, and the current folder is there."""
     try:
-        folder: str | int = os.getcwd()
+        folder, gone = os.getcwd(), False
     except FileNotFoundError:  # deleted: it still has a number, if no longer a name
-        gone, folder = True, os.open(".", os.O_RDONLY)
+        folder, gone = os.open(".", os.O_RDONLY), True
         os.chdir(tempfile.gettempdir())
-    numbers = locale.setlocale(locale.LC_NUMERIC)
-    words = locale.setlocale(locale.LC_ALL)
-    locale.setlocale(locale.LC_NUMERIC, "C")  # the decimal point is a point
+    out, err = sys.stdout, sys.stderr
     try:
-        with warnings.catch_warnings():
+        with (
+            warnings.catch_warnings(),
+            np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"),
+            np.printoptions(),
+        ):
             warnings.filters[:] = [entry for entry in warnings.filters if entry[0] != "error"]
             warnings.simplefilter("default", append=True)  # changes nothing, but makes Python read the list again
-            sys.stdout, sys.stderr = (stream if usable(stream) else io.StringIO() for stream in (out, err))
             yield []
     finally:
         sys.stdout, sys.stderr = out, err
-        with contextlib.suppress(locale.Error):
-            locale.setlocale(locale.LC_ALL, words)
-            locale.setlocale(locale.LC_NUMERIC, numbers)
         with contextlib.suppress(OSError):
             os.chdir(folder)
         if gone:
             os.close(folder)
-        with contextlib.suppress(RecursionError):  # a limit that is lower than the number of calls right here
-            sys.setrecursionlimit(limit)
-
-
-@contextlib.contextmanager
-def _numpy() -> Iterator[list[str]]:
-    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"), np.printoptions():
-        yield []
 
 
 # ---------------------------------------- modes: what PyTorch asks before every function and every operation

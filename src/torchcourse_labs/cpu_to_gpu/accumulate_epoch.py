@@ -9,21 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labcheck.authoring import Exercise, Incorrect, Inputs, near, observe, same, wrong_if
-from labcheck.probes import SLOW_START, Batch, as_numbers, busiest_line, device_work, graphs_at_once, network, weights
+from labcheck.probes import SLOW_START, Batch, graphs_at_once, network, weights
 from torchcourse import simgpu
+from torchcourse_labs.cpu_to_gpu._shared import as_numbers, busiest_line, device_work
 
 
-def draw(rng: Inputs) -> tuple[nn.Module, list[Tensor], list[Batch], int]:
-    """A model, its old gradients, and batches of many rows and few, so that `chunk(rows)` is not `split(rows)`."""
+def draw(rng: Inputs) -> tuple[nn.Module, list[Batch], int]:
+    """Batches of many rows and few, so that `chunk(rows)` is not `split(rows)`."""
     rows, pixels, classes = rng.size(3, 4), rng.size(5, 9), rng.size(3, 5)
     sizes = [rows * rows + rng.size(1, rows - 1), 2 * rows + 1, rows * (rows + 1), rows - 1, 3 * rows - 1]
-    model = network(rng, pixels, classes)
-    old = [rng.randn(*parameter.shape) for parameter in model.parameters()]
-    return model, old, [(rng.randn(size, pixels), rng.ints(0, classes, (size,))) for size in sizes], rows
-
-
-def share_of_rows(x: Tensor, images: Tensor, rows: int) -> float:
-    return len(x) / len(images)
+    batches = [(rng.randn(size, pixels), rng.ints(0, classes, (size,))) for size in sizes]
+    return network(rng, pixels, classes), batches, rows
 
 
 def solution(
@@ -32,32 +28,32 @@ def solution(
     optimizer: torch.optim.Optimizer,
     device: torch.device,
     rows: int,
-    share: Callable = share_of_rows,  # of a piece in its batch
+    weighted: bool = True,
 ) -> float:
     total, seen = torch.zeros((), device=device), 0
     for images, labels in batches:
         optimizer.zero_grad()
         for x, y in zip(images.split(rows), labels.split(rows), strict=True):
             loss = F.cross_entropy(model(x.to(device)), y.to(device))
-            (loss * share(x, images, rows)).backward()
+            (loss * (len(x) / len(images) if weighted else 1)).backward()
             total += loss.detach() * len(x)
         optimizer.step()
         seen += len(images)
     return total.item() / seen
 
 
-def start(model: nn.Module, old: list[Tensor], device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer]:
+def start(model: nn.Module, device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer]:
     """A copy of the model, with old gradients, and its optimizer."""
     model = copy.deepcopy(model).to(device)
-    for parameter, gradient in zip(model.parameters(), old, strict=True):
-        parameter.grad = gradient.to(device, copy=True)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 0.5)
     return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
 
 
-def accumulated(answer: Callable, given: nn.Module, old: list[Tensor], batches: list[Batch], rows: int) -> dict:
+def accumulated(answer: Callable, given: nn.Module, batches: list[Batch], rows: int) -> dict:
     """A probe: loss and weights after the epoch, and what model, optimizer and device got to do."""
     gpu, came, steps = simgpu.accelerator(), [], []
-    model, optimizer = start(given, old, gpu)
+    model, optimizer = start(given, gpu)
     model[0].register_forward_pre_hook(lambda _, inputs: came.append(len(inputs[0])))
     optimizer.register_step_post_hook(lambda *_: steps.append(1))
     graphs = graphs_at_once(model)
@@ -67,75 +63,48 @@ def accumulated(answer: Callable, given: nn.Module, old: list[Tensor], batches: 
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    model, old, batches, rows = draw(rng)
-    seen = observe(answer, accumulated, model, old, batches, rows)
-    judge_pieces(seen["rows"], batches, rows)
-    judge_values(seen, model, old, batches, rows)
+    model, batches, rows = draw(rng)
+    seen = observe(answer, accumulated, model, batches, rows)
+    most, count = max(seen["rows"], default=0), sum(len(images) for images, _ in batches)
+    wrong_if(
+        most > rows,
+        "too_large",
+        f"A piece is too large for the memory: at most {rows} rows fit, and yours has {most}.",
+        look="`split(rows)` makes pieces of `rows` rows; `chunk(rows)` makes `rows` pieces",
+    )
+    look = "the last, short piece of a batch, and everything that calls the model: each row goes through it once"
+    same(sum(seen["rows"]), count, "The number of rows that go through the model", look=look)
+    look = "the indentation of `optimizer.step()`: once for each batch, after its last piece"
+    same(seen["steps"], len(batches), "The number of steps of the optimizer that you are given", look=look)
+    judge_values(seen, model, batches, rows)
     large = {images.nbytes for images, _ in batches if len(images) > rows}
     whole = [event for event in seen["to device"] if event[0] in large]
     wrong_if(
         whole,
         "whole_batch",
-        f"A whole batch travels to the device, {whole[0][0] if whole else 0:,} bytes, and it does not fit.",
+        "A whole batch travels to the device, where it does not fit.",
         look=f"{busiest_line(whole)}; first split, then `.to(device)`",
     )
-    wrong_if(
-        seen["graphs"] > 1,
-        "graphs",
-        f"The graphs of {seen['graphs']} pieces exist at the same time, and each keeps its activations in memory.",
-        look="call `backward()` for each piece before you begin the next one",
-    )
-    wrong_if(
-        len(seen["waits"]) > 1,
-        "waits",
-        f"Python waits {len(seen['waits'])} times in this epoch; once, at the end, is enough.",
-        look=f"{busiest_line(seen['waits'])}; add up `loss.detach()` on the device",
-    )
+    look = "call `backward()` for each piece before you begin the next one: each graph keeps its activations in memory"
+    same(seen["graphs"], 1, "The number of graphs that exist at the same time", look=look)
+    look = f"{busiest_line(seen['waits'])}; add up `loss.detach()` on the device, and read the sum once, at the end"
+    same(len(seen["waits"]), 1, "The number of times that Python waits for the device", look=look)
 
 
-def judge_pieces(came: list[int], batches: list[Batch], rows: int) -> None:
-    wrong_if(
-        max(came, default=0) > rows,
-        "too_large",
-        f"A piece is too large for the memory: at most {rows} rows fit, and yours has {max(came, default=0)}.",
-        look="`split(rows)` makes pieces of `rows` rows; `chunk(rows)` makes `rows` pieces",
-    )
-    wrong_if(
-        sum(came) != sum(len(images) for images, _ in batches),
-        "rows",
-        "Each row of each batch should go through the model once.",
-        look="the last, short piece of a batch, and everything that calls the model",
-        expected=f"{sum(len(images) for images, _ in batches)} rows",
-        yours=f"{sum(came)} rows",
-    )
-
-
-def judge_values(seen: dict, model: nn.Module, old: list[Tensor], batches: list[Batch], rows: int) -> None:
-    def trained(share: Callable = share_of_rows, cleared: bool = True) -> tuple[float, Tensor]:
-        one, optimizer = start(model, old, torch.device("cpu"))
+def judge_values(seen: dict, model: nn.Module, batches: list[Batch], rows: int) -> None:
+    def trained(weighted: bool = True, cleared: bool = True) -> tuple[float, Tensor]:
+        one, optimizer = start(model, torch.device("cpu"))
         optimizer.zero_grad = optimizer.zero_grad if cleared else lambda: None
-        return solution(one, batches, optimizer, torch.device("cpu"), rows, share), weights(one)
-
-    def trained_like(right: Tensor) -> bool:
-        return near(seen["weights"], right, 1e-3, 1e-4)
+        return solution(one, batches, optimizer, torch.device("cpu"), rows, weighted), weights(one)
 
     wrong_if(
-        seen["steps"] != len(batches),
-        "steps",
-        "The optimizer that you are given should take one step for each batch.",
-        look="the indentation of `optimizer.step()`: after the loop over the pieces",
-        expected=f"{len(batches)} steps",
-        yours=f"{seen['steps']} steps",
-    )
-    wrong_if(
-        trained_like(trained(cleared=False)[1]),
+        near(seen["weights"], trained(cleared=False)[1], 1e-3, 1e-4),
         "not_cleared",
         "The gradients are never cleared: `backward()` adds to those of the batch before, and to old ones.",
         look="`optimizer.zero_grad()` once per batch, before its first piece",
     )
     wrong_if(
-        trained_like(trained(lambda *_: 1)[1])
-        or trained_like(trained(lambda x, images, _: 1 / -(-len(images) // rows))[1]),
+        near(seen["weights"], trained(weighted=False)[1], 1e-3, 1e-4),
         "not_weighted",
         "Your step is not that of the whole batch: each piece should count by its share of the batch's rows.",
         look="the number that you multiply the loss of a piece by: a short piece counts less",
@@ -157,9 +126,8 @@ exercise = Exercise(
     points=3,
     takeaway="Gradients add up, so pieces give the step of the whole batch, in a fraction of the memory.",
     hints=(
-        "Gradients add up over `backward` calls. Clear them once per batch, step once per batch.",
-        "cross_entropy gives the mean of the piece. The mean of the batch is the sum over the pieces of "
-        "(mean of the piece) · (rows of the piece) / (rows of the batch).",
+        "Gradients add up over `backward` calls: clear once per batch, step once per batch. The mean of the batch is "
+        "the sum over the pieces of (mean of the piece) · (rows of the piece) / (rows of the batch).",
         "`for x, y in zip(images.split(rows), labels.split(rows)):` "
         "`loss = F.cross_entropy(model(x), y) * len(x) / len(images)`, then `loss.backward()`.",
     ),

@@ -28,9 +28,8 @@ def solution(curve: Curve, share: float, largest: int) -> int:
 
 def explain(yours: int, expected: int, curve: Curve, share: float, largest: int) -> None:
     best = max(rate for size, rate in curve.items() if size <= largest)
-    wrong_if(yours not in curve, "not_a_size", f"{yours} is not one of the batch sizes in {curve}.")
-    wrong_if(yours > largest, "too_large", f"The batch size {yours} does not fit: `largest` is {largest}.")
     look = f"the curve {curve}, with `largest` = {largest}"
+    wrong_if(yours not in curve or yours > largest, "no_choice", f"{yours} is no batch size that fits.", look=look)
     wrong_if(
         curve[yours] < share * best,
         "too_slow",
@@ -39,13 +38,7 @@ def explain(yours: int, expected: int, curve: Curve, share: float, largest: int)
         look=look,
         expected=expected,
     )
-    wrong_if(
-        yours > expected,
-        "not_smallest",
-        f"The batch size {yours} is quick enough, but a smaller one is, too.",
-        look=look,
-        expected=expected,
-    )
+    wrong_if(True, "not_smallest", f"{yours} is quick enough, but a smaller one is, too.", look=look, expected=expected)
 
 
 exercise = Exercise(
@@ -55,9 +48,8 @@ exercise = Exercise(
     points=2,
     takeaway="Take the smallest batch that is nearly as quick as the quickest: a larger one costs memory and steps.",
     hints=(
-        "First leave out what does not fit into memory. Then: what is the best throughput among the rest?",
-        "Of the sizes that reach `share` times that best throughput, you want the smallest. "
-        "The dictionary is not necessarily in order.",
+        "First leave out what does not fit into memory. Of the sizes that reach `share` times the best throughput of "
+        "the rest, you want the smallest.",
         "`fits = {size: rate for size, rate in curve.items() if size <= largest}`, "
         "then `min(size for size, rate in fits.items() if rate >= share * ...)`.",
     ),

@@ -9,18 +9,16 @@ from torch import Tensor, nn
 
 from labcheck import probes
 from labcheck.authoring import Exercise, Incorrect, Inputs, call, equal, observe, same, wrong_if
+from labcheck.probes import CHANGES
 from torchcourse import simgpu
 
 
 def draw(rng: Inputs) -> list[tuple[nn.Module, str]]:
-    """Models that were trained a little: parts in train mode, parts in eval mode, a frozen parameter, and a buffer that
-    `state_dict()` leaves out.
-    """
+    """A model in train mode, with a frozen parameter, and a buffer that `state_dict()` leaves out."""
     model = probes.network(rng, *rng.sizes(2, 3, 8), norm=True)
-    model[2].eval()
     model[4].bias.requires_grad_(False)
     model.register_buffer("scratch", rng.randn(2), persistent=False)
-    return [(model, "on the device"), (copy.deepcopy(model).eval(), "on the CPU"), (model, "on the CPU")]
+    return [(model, "on the device"), (model, "on the CPU")]
 
 
 def solution(model: nn.Module) -> dict[str, Tensor]:
@@ -41,7 +39,7 @@ def kept(answer: Callable, model: nn.Module, place: str) -> dict[str, Any]:
         "kept": {name: value.detach().cpu().clone() for name, value in values.items()},
         "on the device": sum(value.device.type != "cpu" for value in values.values()),
         "with a graph": sum(value.requires_grad for value in values.values()),
-        "changed": ["device"] if moved else probes.changes(model, start),
+        "changed": "the device of the model" if moved else ", ".join(map(CHANGES.get, probes.changes(model, start))),
     }
     with torch.no_grad():  # the training goes on
         for value in (*model.parameters(), *model.buffers()):
@@ -53,27 +51,23 @@ def judge(answer: Any, rng: Inputs) -> None:
     for model, place in draw(rng):
         seen, expected = observe(answer, kept, model, place), solution(model)
         if "instead" in seen:
-            look = "the form of `model.state_dict()`"
-            raise Incorrect(
-                "Your function should return a dictionary, name → tensor.", yours=seen["instead"], look=look
-            )
+            raise Incorrect("Your function should return a dictionary, name → tensor.", yours=seen["instead"])
         wrong_if(
             seen["changed"],
             "model_changed",
-            f"Your function should only read the model, but this has changed: {', '.join(map(str, seen['changed']))}.",
+            f"Your function should only read the model, but it changes {seen['changed']}.",
             look="`model.cpu()`, `eval()`, `requires_grad_` and `zero_grad()` all work in place: you need none of them",
         )
-        missing, extra = sorted(expected.keys() - seen["kept"].keys()), seen["kept"].keys() - expected.keys()
+        names = [*expected.keys() ^ seen["kept"].keys()]
         wrong_if(
-            missing and not extra and {*missing} == expected.keys() - dict(model.named_parameters()).keys(),
+            names and {*names} == expected.keys() - dict(model.named_parameters()).keys(),
             "no_buffers",
             "The buffers are missing: batch norm's running statistics belong to the model, too.",
             look="`model.state_dict()` has parameters and buffers; `model.named_parameters()` has no buffers",
         )
-        example = f"`{missing[0]}` is missing" if missing else f"`{[*extra, ''][0]}` is not among them"
-        if missing or extra:
-            look = "the keys of your dictionary; `named_buffers()` also has buffers with `persistent=False`"
-            raise Incorrect(f"Your dictionary should have the names of `state_dict()`: {example}.", look=look)
+        if names:
+            which = f"`{names[0]}` is {'missing' if names[0] in expected else 'not among them'}"
+            raise Incorrect(f"Your dictionary should have the names of `state_dict()`: {which}.")
         wrong_if(
             seen["on the device"],
             "on_device",
@@ -86,8 +80,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             not equal(seen["later"], seen["kept"]),
             "shared",
             f"When training goes on with a model {place}, your kept values change: they share its memory.",
-            look="neither `.detach()` nor `.cpu()` copies a tensor that is on the CPU, and a copy of the dictionary "
-            "holds the same tensors. What copies each of them?",
+            look="neither `.detach()` nor `.cpu()` nor a copy of the dictionary copies a tensor that is on the CPU",
         )
         wrong_if(
             seen["with a graph"],
@@ -104,8 +97,7 @@ exercise = Exercise(
     points=2,
     takeaway="`.cpu()` makes a copy only when there is something to bring back. To keep values, clone.",
     hints=(
-        "Where does `.cpu()` copy, and where does it return the same memory? Which machine has no device?",
-        "The tensors of `state_dict()` share their memory with the model. `.detach()` shares as well.",
+        "The tensors of `state_dict()` share their memory with the model. Where does `.cpu()` copy, and where not?",
         "`{name: value.detach().cpu().clone() for name, value in model.state_dict().items()}`",
     ),
     judge=judge,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, equal, observe, same, wrong_if
 from torchcourse import simgpu
@@ -15,15 +15,12 @@ def draw(rng: Inputs) -> list[tuple[Tensor, str]]:
     """Values, and what the tensor is that has them. Those on the device come first: PyTorch's errors say the most."""
     rows, columns = rng.sizes(2, 2, 6)
     return [
-        (rng.randn(rows, columns), "on the device"),
         (rng.randn(rows, columns).t(), "on the device, with a graph"),
-        (rng.randn(1, columns, 1).double(), "on the CPU, with a graph"),
-        (rng.randn(rows), "on the CPU, a parameter"),
-        (rng.randn(1).half(), "on the device"),
+        (rng.randn(1, columns, 1).double(), "on the device"),
+        (rng.randn(rows), "on the CPU, with a graph"),
         (rng.ints(0, 2, (columns, rows)).bool(), "on the CPU"),
         (rng.randn(1)[0], "on the CPU"),
         (rng.ints(2, 256, (7, rows), torch.uint8), "on the CPU"),
-        (torch.zeros(0, columns), "on the device"),
     ]
 
 
@@ -34,17 +31,15 @@ def solution(tensor: Tensor) -> np.ndarray:
 def converted(answer: Callable, values: Tensor, what: str) -> tuple[Any, Any, list[str]]:
     """A probe: what comes back, the same after the tensor has changed, and what the answer changed in the tensor."""
     tensor = values.to(simgpu.accelerator() if "on the device" in what else "cpu", copy=True)
-    if "parameter" in what:
-        tensor = nn.Parameter(tensor)
-    elif "graph" in what:
+    if "graph" in what:
         tensor = tensor.requires_grad_() * 1
-    device, graph = tensor.device, (tensor.requires_grad, tensor.grad_fn is None)
+    device = tensor.device
     array = call(answer, tensor, may_change=True)
     if type(array) is not np.ndarray:
         return array, array, []
     changed = {
         "its values": not equal(tensor.detach().cpu(), values),
-        "its graph": (tensor.requires_grad, tensor.grad_fn is None) != graph,
+        "its graph": tensor.requires_grad != ("graph" in what),
         "its device": tensor.device != device,
     }
     before = array.copy()
@@ -70,7 +65,6 @@ def judge(answer: Any, rng: Inputs) -> None:
             "no_array",
             "Your result is not a NumPy array of numbers.",
             yours=array,
-            look="`.numpy()`, and what you `return`",
         )
         wrong_if(
             changed,
@@ -95,8 +89,8 @@ exercise = Exercise(
     points=1,
     takeaway="detach leaves the graph, cpu leaves the device, and your own copy makes it safe on every machine.",
     hints=(
-        "Three things can be in the way: a graph, a device, and shared memory. Remove them one by one.",
-        "`.detach()`, then `.cpu()`, then `.numpy()`. On the CPU the result still shares its memory with the tensor.",
+        "Three things can be in the way: a graph, a device, and shared memory. Remove them one by one: `.detach()`, "
+        "then `.cpu()`, then `.numpy()`, whose result still shares its memory with a tensor on the CPU.",
         "`tensor.detach().cpu().numpy()`, plus one more call that makes a copy.",
     ),
     judge=judge,

@@ -45,9 +45,8 @@ exercise = Exercise(
     takeaway="A comparison selects, `mean(dim=0)` averages over the images: no loop, and the same line works for ten "
     "images and for sixty thousand.",
     hints=(
-        "Two steps: keep only the images whose label is the digit, then average over these images, pixel by pixel.",
-        "`labels == digit` is a tensor of True and False, and `images[…]` takes it as an index. "
-        "Pixels are uint8, and a mean needs floats.",
+        "Two steps: keep only the images whose label is the digit, then average over these images, pixel by pixel. "
+        "`labels == digit` is a tensor of True and False, and `images[…]` takes it as an index.",
         "`images[labels == digit].float()`, and then the mean over `dim=0`, the axis that counts the images.",
     ),
     judge=Spec(
@@ -55,6 +54,7 @@ exercise = Exercise(
         solution=solution,
         dtype=False,
         explain=explain,
+        look="the mean of the selected images as floats: no rounding, no integer dtype",
         says=[
             looks_like(
                 "all_images",
@@ -81,13 +81,6 @@ exercise = Exercise(
                 "scaled",
                 "Your values go from 0 to 1; here they should stay between 0 and 255.",
                 lambda images, labels, digit: solution(images, labels, digit) / 255,
-            ),
-            looks_like(
-                "rounded",
-                "The fractions are lost: your average holds integers, or was rounded.",
-                lambda images, labels, digit: solution(images, labels, digit).floor(),
-                lambda images, labels, digit: solution(images, labels, digit).round(),
-                look="`//`, `.round()` or an integer dtype: divide with `/` and keep the floats",
             ),
         ],
     ),

@@ -9,10 +9,7 @@ from labcheck.authoring import Exercise, Inputs, Spec, looks_like, raises_like, 
 
 
 class Cubic:
-    """A polynomial and 1000·x, where autograd takes that last term for a constant.
-
-    So `.grad` is the slope of the polynomial, and a difference quotient, however it is computed, is off by 1000.
-    """
+    """A polynomial and 1000·x, which autograd takes for a constant: a difference quotient is off by 1000."""
 
     def __init__(self, a: float, b: float, c: float) -> None:
         self.a, self.b, self.c = a, b, c
@@ -39,8 +36,7 @@ def explain(yours: float, expected: float, f: Callable, x: float) -> None:
     wrong_if(
         abs(yours - (expected + 1000)) < 200,
         "difference_quotient",
-        "You compared values of f at nearby points. This f has a term that autograd treats as a constant, so a "
-        "difference quotient gives another number.",
+        "You compared values of f at nearby points. This f has a term that autograd treats as a constant.",
         look="autograd needs one point and no step: `.backward()`, then `.grad`",
     )
 
@@ -50,11 +46,9 @@ exercise = Exercise(
     minutes=5,
     difficulty=2,
     points=2,
-    takeaway="Three steps, and they work for any function built from tensor operations: a tensor that requires "
-    "gradients, `backward()` on the result, `.grad` of the input.",
+    takeaway="A tensor that requires gradients, `backward()` on the result, `.grad` of the input: for any function.",
     hints=(
-        "Three steps, as in the lecture: make a tensor that PyTorch watches, compute with it, go backward.",
-        "The number must become a float tensor with `requires_grad=True`. After `y.backward()`, the slope is in the "
+        "Make a float tensor with `requires_grad=True`, compute with it, go backward. Then the slope is in the "
         "`.grad` of the tensor you started from, and `.item()` turns it into a Python number.",
         "`x = torch.tensor(float(x), requires_grad=True)`, then `f(x).backward()`, then return `x.grad.item()`.",
     ),
@@ -72,30 +66,21 @@ exercise = Exercise(
                 look="return `.grad` of x, after `.backward()`",
             ),
             raises_like(
-                "integer",
-                "x may be an integer, and only floating-point tensors can have gradients.",
-                "Only Tensors of floating point",
-                look="`float(x)` before it becomes a tensor",
-            ),
-            raises_like(
                 "no_graph",
                 "There is no graph to go back through: no gradient leads from your result to x.",
                 "does not require grad",
-                look="what you pass to f: a tensor with `requires_grad=True`. After that, nothing may cut the result "
-                "off from it: `detach`, `no_grad`, `.data`, `.item()`",
+                look="what you pass to f: a tensor with `requires_grad=True`, and no `detach`, `no_grad`, or `.item()`",
             ),
             raises_like(
                 "plain_number",
-                "You used a plain Python number where you need a tensor: x is a number, and for a number, f "
-                "returns a number.",
+                "You used a plain Python number where you need a tensor: for a number, f returns a number.",
                 "'float' object has no attribute",
                 "'int' object has no attribute",
                 look="make a tensor of x first, then call f with that tensor",
             ),
             raises_like(
                 "no_gradient",
-                "What you took for the gradient is None: `.grad` is None until `backward()` has run, and `backward()` "
-                "itself returns None.",
+                "You took None for the gradient: `.grad` is None before `backward()`, and `backward()` returns None.",
                 "'NoneType'",
                 look="`.grad` of the very tensor that you made with `requires_grad=True`, not of one computed from it",
             ),

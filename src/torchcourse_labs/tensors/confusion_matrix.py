@@ -11,7 +11,7 @@ from labcheck.authoring import Exercise, Inputs, Spec, looks_like, observe, rais
 
 def draw(rng: Inputs) -> list[tuple]:
     """100 images, one, and many of the same classes, so that a loop shows; then more classes than there are digits."""
-    labels, predicted, classes = images(rng, rng.size(4, 7), rng.size(1500, 2000))
+    labels, predicted, classes = images(rng, rng.size(4, 7), 1800)
     parts = [(labels[:part], predicted[:part], classes) for part in (100, 1, len(labels))]
     return [*parts, images(rng, rng.size(12, 15), 200)]
 
@@ -20,8 +20,7 @@ def images(rng: Inputs, classes: int, n: int) -> tuple[Tensor, Tensor, int]:
     """Labels and predictions. The last class never occurs; the matrix still has its row and column."""
     labels = rng.ints(0, classes - 1, (n,))
     labels[::3] = 0  # one cell counts far beyond what uint8 can hold
-    predicted = torch.where(rng.rand(n) < 0.6, labels, (labels + rng.ints(0, 2, (n,))) % (classes - 1))
-    return labels, predicted, classes
+    return labels, torch.where(rng.rand(n) < 0.6, labels, rng.ints(0, classes - 1, (n,))), classes
 
 
 def solution(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
@@ -45,14 +44,15 @@ exercise = Exercise(
     points=4,
     takeaway="With repeated indices `m[i, j] += 1` counts once: accumulate with index_put_ or bincount.",
     hints=(
-        "Two index tensors address one cell for each image. The difficulty is that the same cell comes up many times.",
-        "Either use `index_put_(..., accumulate=True)`, or give each pair (label, predicted) a number and count.",
+        "Two index tensors address one cell for each image, and the same cell comes up many times. Either use "
+        "`index_put_(..., accumulate=True)`, or give each pair (label, predicted) a number and count.",
         "`torch.bincount(labels * classes + predicted, minlength=...)`, then bring the counts into shape.",
     ),
     judge=Spec(
         draw=draw,
         solution=solution,
         dtype=False,
+        look="where the counts go: both indices in one pair of brackets, since `matrix[labels]` alone makes a copy",
         afterward=afterward,
         says=[
             looks_like(
@@ -80,12 +80,6 @@ exercise = Exercise(
                 lambda *given: solution(*given)[:-1, :-1],
                 lambda labels, predicted, _: solution(labels, predicted, int(labels.max()) + 1),
                 look="`classes`: sizes and `minlength` come from there, not from the largest label that occurs",
-            ),
-            looks_like(
-                "still_zero",
-                "Your matrix is still full of zeros: none of what you counted ended up in it.",
-                lambda *given: torch.zeros_like(solution(*given)),
-                look="`matrix[labels][predicted]` writes into a copy: put both indices in one pair of brackets",
             ),
         ],
     ),

@@ -44,8 +44,7 @@ exercise = Exercise(
     points=2,
     takeaway="Statistics of shape [C] meet images [N, C, H, W] only as [C, 1, 1]: shapes line up from the right.",
     hints=(
-        "One mean and one deviation for each channel: over which axes do you take them, so that only C remains?",
-        "`dim=` takes several axes at once. `keepdim=True` leaves a shape that broadcasts back without further work.",
+        "Over which axes, so that only C remains? `dim=` takes several; `keepdim=True` leaves a shape that broadcasts.",
         "`mean = images.mean(dim=(0, 2, 3), keepdim=True)`, the same with `std`, then subtract and divide.",
     ),
     judge=Spec(
@@ -69,13 +68,9 @@ exercise = Exercise(
                 look="`dim=` names the axes that disappear: all but C",
             ),
             looks_like(
-                "mean_only",
-                "The mean is 0 now, but the deviation is as before: divide by it.",
+                "one_step",
+                "Two steps, in this order: subtract the mean of the channel, then divide by its deviation.",
                 lambda images: images - mean(images),
-            ),
-            looks_like(
-                "mean_remains",
-                "The deviation is 1 now, but the mean is not 0: subtract it first, then divide the difference.",
                 lambda images: images / deviation(images),
                 lambda images: images / deviation(images) - mean(images),
             ),

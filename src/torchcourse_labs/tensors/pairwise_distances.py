@@ -22,18 +22,6 @@ def solution(a: Tensor, b: Tensor) -> Tensor:
 
 def explain(yours: Tensor, expected: Tensor, a: Tensor, b: Tensor) -> None:
     wrong_if(
-        yours.shape == (*expected.shape, a.shape[1]),
-        "not_summed",
-        f"You have one number for each pair and each feature, shape {tuple(yours.shape)}: sum over the last axis.",
-    )
-    wrong_if(
-        yours.dim() < 2 or yours.shape[1] == a.shape[1],
-        "summed_over_points",
-        f"You do not have one number for each pair: the shape should be {tuple(expected.shape)}, "
-        f"but yours is {tuple(yours.shape)}.",
-        look="`dim=-1`, the axis of the features",
-    )
-    wrong_if(
         yours.shape == expected.shape and yours.isnan().any() and expected[yours.isnan()].max() < 1e-3,
         "nan",
         "Where two points are the same, your distance is nan: rounding can make its square a little negative.",
@@ -58,14 +46,14 @@ exercise = Exercise(
     points=3,
     takeaway="[n, 1, d] against [1, m, d] gives every pair, [n, m, d]: the broadcasting trap, used on purpose.",
     hints=(
-        "Write the shapes down: [n, d] and [m, d] should become [n, m, d], and then [n, m].",
-        "`None` in an index adds an axis of size 1. Where does `a` need one, and where does `b`?",
+        "[n, d] and [m, d] should become [n, m, d], and then [n, m]. `None` in an index adds an axis of size 1.",
         "`difference = a[:, None] - b[None]`; square it, sum over the last axis, take the root.",
     ),
     judge=Spec(
         draw=draw,
         solution=solution,
         dtype=False,
+        look="one number for each pair, with the sum over the last axis: `dim=-1`",
         # Near 0 the way over dot products, which torch.cdist takes too, loses half of the digits.
         rtol=1e-3,
         atol=6e-3,
@@ -77,13 +65,11 @@ exercise = Exercise(
                 "You compare a[0] with b[0], a[1] with b[1] and so on; every a should meet every b.",
                 lambda a, b: (a - b).norm(dim=1),
                 lambda a, b: (a - b).square().sum(-1),
-                look="the shapes: which one needs an axis of size 1, and where?",
             ),
             looks_like(
                 "swapped",
                 "Rows and columns are swapped: a goes down, b goes across.",
                 lambda a, b: solution(b, a),
-                look="where `a` and `b` get their new axis, with `None` in the index or with `unsqueeze`",
             ),
             looks_like(
                 "squared",
@@ -91,16 +77,10 @@ exercise = Exercise(
                 lambda a, b: solution(a, b).square(),
             ),
             looks_like(
-                "not_squared",
-                "The Euclidean distance is the root of the sum of the squared differences: square before you sum.",
+                "another_distance",
+                "The Euclidean distance is the root of the sum of the squared differences: square, sum, take the root.",
                 lambda a, b: (a[:, None] - b).abs().sum(-1),
                 lambda a, b: (a[:, None] - b).sum(-1),
-                lambda a, b: (a[:, None] - b).sum(-1).abs(),
-                lambda a, b: (a[:, None] - b).sum(-1).sqrt(),
-            ),
-            looks_like(
-                "mean",
-                "You took the mean of the squares; the distance is the root of their sum.",
                 lambda a, b: (a[:, None] - b).square().mean(-1),
                 lambda a, b: (a[:, None] - b).square().mean(-1).sqrt(),
             ),

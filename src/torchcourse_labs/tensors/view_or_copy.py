@@ -40,10 +40,10 @@ def judge(answer: Any, rng: Inputs) -> None:
     for name, truth in solution.items():
         if name not in said:
             raise Incorrect(f'The prediction for "{name}" is missing.', look="the keys: leave them as they were")
-        if isinstance(truth, str) and said[name] not in ("view", "copy"):
-            raise Incorrect(f'The prediction for "{name}" is neither "view" nor "copy".', yours=said[name])
-        if isinstance(truth, tuple) and not (isinstance(said[name], tuple) and len(said[name]) == 2):
-            raise Incorrect(f'The prediction for "{name}" should be two strides.', "a pair, as in (6, 1)", said[name])
+        strides = isinstance(said[name], tuple) and len(said[name]) == 2
+        if not strides if isinstance(truth, tuple) else said[name] not in ("view", "copy"):
+            form = "a pair, as in (6, 1)" if isinstance(truth, tuple) else '"view" or "copy"'
+            raise Incorrect(f'The prediction for "{name}" has another form.', form, said[name])
     wrong = [name for name, truth in solution.items() if said[name] != truth]
     name = wrong[0] if wrong else None
     details = {
@@ -51,27 +51,15 @@ def judge(answer: Any, rng: Inputs) -> None:
         "yours": f"{said.get(name)!r} for `{name}`; {len(solution) - len(wrong)} of {len(solution)} are right",
     }
     wrong_if(
-        name == "x[1:3]",
-        "slice",
-        "`x[1:3]` only needs a different start: it is a view, and writing into it writes into x.",
+        name in ("x[1:3]", "x.T"),
+        "view",
+        f"`{name}` only needs another start or other strides: it is a view, and writing into it writes into x.",
         **details,
     )
     wrong_if(
-        name == "x[[1, 2]]",
-        "list_of_indices",
-        "`x[[1, 2]]`: a list of indices may name the rows in any order, which no stride can describe. It copies.",
-        **details,
-    )
-    wrong_if(
-        name == "x.T",
-        "transpose",
-        "`x.T` swaps the two strides and moves nothing: it is a view.",
-        **details,
-    )
-    wrong_if(
-        name == "x[x > 10]",
-        "mask",
-        "`x[x > 10]`: a mask may pick any elements, which no stride can describe. It copies.",
+        name in ("x[[1, 2]]", "x[x > 10]"),
+        "picked",
+        f"`{name}` may pick any rows or elements, which no stride can describe. It copies.",
         **details,
     )
     wrong_if(
@@ -88,15 +76,9 @@ def judge(answer: Any, rng: Inputs) -> None:
         **details,
     )
     wrong_if(
-        name == "x.T.stride()",
-        "strides_of_transpose",
-        "x has strides (6, 1): a step down skips a row of six. Transposed, the two swap.",
-        **details,
-    )
-    wrong_if(
-        name == "x[:, ::2].stride()",
-        "strides_of_every_other",
-        "In `x[:, ::2]`, a step down is still a row of six boxes; a step to the right now skips every other box.",
+        name,
+        "strides",
+        "x has strides (6, 1). Transposed, the two swap; with `::2` for the columns, a step to the right skips a box.",
         **details,
     )
 
@@ -108,8 +90,7 @@ exercise = Exercise(
     points=2,
     takeaway="Whatever a start, a shape and strides can describe is a view; for everything else, PyTorch has to copy.",
     hints=(
-        "For each expression, ask: can a start and one fixed step for each axis describe it?",
-        "They describe slices and `.T`, but not lists and masks. For `reshape`, think of the order in memory.",
+        "A start and a fixed step for each axis describe slices and `.T`, but not lists and masks. And `reshape`?",
         "`x` has shape (4, 6) and strides (6, 1). `.T` swaps them; `::2` doubles the one of its axis.",
     ),
     judge=judge,

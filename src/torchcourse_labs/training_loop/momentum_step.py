@@ -39,10 +39,10 @@ def steps(answer: Callable, start: list[Tensor], gradients: list[list], rates: l
 
 def judge(answer: Any, rng: Inputs) -> None:
     """One parameter is frozen, one has no gradient in the last step, one a gradient of zero; and the rate changes."""
-    start = [rng.randn(*shape) for shape in (rng.sizes(2, 2, 5), *([rng.size(1, 6)] for _ in range(3)))]
-    rows = [[rng.randn(*value.shape) for value in start] for _ in range(3)]
-    rows[1][3].zero_()
-    gradients = [[None if i == 1 or (i == 2 and row is rows[-1]) else row[i] for i in range(4)] for row in rows]
+    start = [rng.randn(*shape) for shape in (rng.sizes(2, 2, 5), [rng.size(1, 6)], [4], [3])]
+    gradients = [[None if i == 1 else rng.randn(*value.shape) for i, value in enumerate(start)] for _ in range(3)]
+    gradients[2][2] = None
+    gradients[1][3].zero_()
     rates, momentum = [0.5, 0.1, 0.3], rng.pick((0.6, 0.7, 0.8))
     case = (start, gradients, rates, momentum)
     seen, right = observe(answer, steps, *case), steps(solution, *case)
@@ -86,9 +86,7 @@ exercise = Exercise(
     points=2,
     takeaway="You have written `torch.optim.SGD(momentum=...)`: an optimizer is just a loop over the parameters.",
     hints=(
-        "Loop over parameters and velocities together. First the velocity, then the parameter, both in place.",
-        "Autograd forbids changing a parameter in place while it records: `with torch.no_grad():`. "
-        "Skip a parameter whose `grad` is None.",
+        "With `torch.no_grad():`, change first the velocity, then the parameter, in place, if its `grad` is not None.",
         "`v.mul_(momentum).add_(p.grad)`, then `p.sub_(learning_rate * v)`.",
     ),
     judge=judge,

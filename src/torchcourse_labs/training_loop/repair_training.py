@@ -10,8 +10,9 @@ from torch import nn
 
 from labcheck import probes
 from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
-from labcheck.probes import SLOW_START, Batch, WatchedSGD, network, weights
-from torchcourse_labs.training_loop._shared import judge_changes, judge_order, make_batches
+from labcheck.probes import SLOW_START, Batch, weights
+from torchcourse_labs.training_loop._shared import WatchedSGD, judge_changes, judge_order, watch_passes
+from torchcourse_labs.training_loop._shared import draw as draw_batches
 
 LARGE = 20  # images of a training batch; all validation batches together have fewer
 
@@ -39,59 +40,43 @@ def solution(
 
 
 def one_training(
-    answer: Callable, model: nn.Module, training: list[Batch], validation: list[Batch], lr: float, epochs: int
+    answer: Callable, model: nn.Module, training: list[Batch], validation: list[Batch], epochs: int
 ) -> dict[str, Any]:
     """A probe: what comes back from a training, and what happened on the way."""
     start, model, given = model, *copy.deepcopy((model, [training, validation]))
-    optimizer = WatchedSGD(model, lr)
+    optimizer, passes = WatchedSGD(model, lr=0.3), watch_passes(model)
     with torch.enable_grad():
         returned = call(answer, model, *given, optimizer, epochs, may_change=True)
         changed = probes.changes(model, start, given[0] + given[1], training + validation)
-    return {
-        "returned": returned,
-        "changed": changed,
-        "events": optimizer.events,
-        "passes": [dict(each) for each in optimizer.passes],
-        "weights": weights(model),
-    }
+    seen = {"returned": returned, "changed": changed, "events": optimizer.events, "weights": weights(model)}
+    return seen | {"passes": passes}
 
 
 def draw(rng: Inputs) -> tuple:
     """A training whose accuracy is another one after each epoch, so that a count that runs on shows."""
-    (height, width), classes, epochs = rng.sizes(2, 3, 5), rng.size(3, 5), rng.size(2, 3)
-    while True:
-        model = network(rng, height * width, classes, norm=True)
-        training = make_batches(rng, [LARGE] * 4, height, width, classes)
-        validation = make_batches(rng, rng.sizes(2, 4, 9), height, width, classes)
-        accuracies = one_training(solution, model, training, validation, 0.3, epochs)["returned"][1]
-        if len({*accuracies}) == epochs and 0 not in accuracies:
-            return model, training, validation, 0.3, epochs
+    epochs, accuracies = rng.size(2, 3), []
+    while len({*accuracies}) < epochs or 0 in accuracies:
+        model, batches = draw_batches(rng, [LARGE] * 4 + rng.sizes(2, 4, 9), norm=True)
+        given = model, batches[:4], batches[4:], epochs
+        accuracies = one_training(solution, *given)["returned"][1]
+    return given
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    given = draw(rng)
-    model, training, epochs = given[0], given[1], given[-1]
+    model, training, _, epochs = given = draw(rng)
     seen, right = observe(answer, one_training, *given), one_training(solution, *given)
     lists = seen["returned"]
     if not (isinstance(lists, tuple | list) and [isinstance(one, tuple | list) for one in lists] == [True, True]):
         raise Incorrect("Your function should return two lists.", "(losses, accuracies)", lists)
     losses, accuracies = lists
-    wrong_if(
-        (len(losses), len(accuracies)) != (len(training) * epochs, epochs),
-        "lengths",
-        "The lists have the wrong lengths: return a loss for each batch of each epoch, and an accuracy for each epoch.",
-        look="`for epoch in range(epochs)`; in which loop is each `append`, and where does the function return?",
-        expected=f"{len(training) * epochs} losses and {epochs} accuracies",
-        yours=f"{len(losses)} losses and {len(accuracies)} accuracies",
-    )
+    look = "a loss for each batch of each epoch, an accuracy for each epoch: where are `append` and `return`?"
+    same([len(losses), len(accuracies)], [len(training) * epochs, epochs], "The pair of lengths", look=look)
     judge_changes(seen["changed"])
     judge_faults(seen, losses, accuracies, model, training[0])
     judge_order(seen["events"])
     same(sum(event == "step" for event in seen["events"]), len(losses), "The number of steps")
-    after = "The trained model (all its weights in one row)"
-    same(
-        seen["weights"], right["weights"], after, rtol=1e-4, atol=1e-5, look="the loss, and which batches you train on"
-    )
+    after, look = "The trained model (all its weights in one row)", "the loss, and which batches you train on"
+    same(seen["weights"], right["weights"], after, look=look)
     for what, yours, expected in zip(("losses", "accuracies"), lists, right["returned"], strict=True):
         numbers = torch.tensor([probes.number(one, "A number in your lists") for one in yours], dtype=torch.float64)
         same(numbers, torch.tensor(expected, dtype=torch.float64), f"Your list of {what}")
@@ -100,51 +85,45 @@ def judge(answer: Any, rng: Inputs) -> None:
 def judge_faults(seen: dict, losses: list, accuracies: list, model: nn.Module, first: Batch) -> None:
     with torch.no_grad():
         softmax = F.cross_entropy(copy.deepcopy(model).train()(first[0]).softmax(1), first[1]).item()
-    quiet = [each for each in seen["passes"] if each["images"] < LARGE]
-    modes = [each["mode"] for each in seen["passes"] if each["images"] == LARGE and each["graph"]]
     loss = probes.plain_number(losses[0])
+    quiet = [each for each in seen["passes"] if each["images"] < LARGE]
     faults = {
-        "eval mode": "eval" in modes,
+        "eval mode": any(each["graph"] and not each["train"] for each in seen["passes"] if each["images"] == LARGE),
         "old gradients": "backward onto old gradients" in seen["events"],
         "softmax": loss is not None and abs(loss - softmax) < 1e-4,
         "tensors": any(isinstance(one, torch.Tensor) for one in [*losses, *accuracies]),
         "graph": any(each["graph"] for each in quiet),
-        "train mode": any(each["mode"] != "eval" for each in quiet),
+        "train mode": any(each["train"] for each in quiet),
     }
-    found = [name for name, there in faults.items() if there]
-    first, left = found[0] if found else None, len(found) - 1
+    left = sum(faults.values()) - 1
     rest = f"Faults that remain after this one: {left}." if left else "No fault remains after this one."
     wrong_if(
-        first == "eval mode",
+        faults["eval mode"],
         "eval_mode",
         f"In at least one epoch, the model trains in eval mode. {rest}",
         look="`model.train()` at the start of each epoch",
     )
     wrong_if(
-        first == "old gradients",
+        faults["old gradients"],
         "old_gradients",
         f"The gradients of batches add up: not every backward pass starts from cleared ones. {rest}",
         look="`optimizer.zero_grad()` belongs in the inner loop",
     )
+    wrong_if(faults["softmax"], "softmax", f"There is still a softmax before the cross-entropy, which has one. {rest}")
     wrong_if(
-        first == "softmax",
-        "softmax",
-        f"There is still a softmax before the cross-entropy, which has one inside. {rest}",
-    )
-    wrong_if(
-        first == "tensors",
+        faults["tensors"],
         "tensors_kept",
         f"Your lists hold tensors; the exercise asks for Python floats. {rest}",
         look="`.item()` takes the number out of a tensor. (A loss that keeps its graph keeps it in memory, too.)",
     )
     wrong_if(
-        first == "graph",
+        faults["graph"],
         "graph",
         f"The validation still records a graph, although no backward pass follows. {rest}",
         look="`with torch.no_grad():` around the validation loop",
     )
     wrong_if(
-        first == "train mode",
+        faults["train mode"],
         "train_mode",
         f"The validation runs in train mode: batch norm learns from the validation images. {rest}",
         look="`model.eval()` before the validation loop",
@@ -158,9 +137,8 @@ exercise = Exercise(
     points=3,
     takeaway="None of the five faults raises an error. Check every loop for mode, zero_grad, logits, item and no_grad.",
     hints=(
-        "Go through the loop with five questions: which mode? whose gradients? what does cross_entropy want? "
-        "what is kept in the lists? where do you need a graph?",
-        "The first epoch trains in train mode. Does the second? Who clears the gradients for the second batch?",
+        "Five questions: which mode, and in the second epoch? whose gradients, and in the second batch? what does "
+        "cross_entropy want? what is kept in the lists? where do you need a graph?",
         "`model.train()` and `optimizer.zero_grad()` move inside; no softmax; `losses.append(loss.item())`; "
         "`with torch.no_grad():` around the validation loop.",
     ),

@@ -1,13 +1,15 @@
 """The numbers 0 to n - 1 in two random parts, the same in every run, and no other random numbers changed."""
 
 import itertools
+import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from labcheck import probes
 from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 
 
@@ -17,14 +19,26 @@ def solution(n: int, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     return order[k:], order[:k]
 
 
+def generators() -> dict[str, Any]:
+    _, numbers, position, *_ = np.random.get_state()
+    numpy = [*numbers.tolist(), position]
+    return {"PyTorch": torch.get_rng_state().tolist(), "NumPy": numpy, "Python": random.getstate()}
+
+
+def generators_changed(answer: Callable, *inputs: Any) -> list[str]:
+    """A probe: the libraries whose global random numbers are others after the call."""
+    torch.rand(1), np.random.random(), random.random()  # mid-sequence, so that seeding again doesn't restore it
+    before = generators()
+    call(answer, *inputs)
+    return [library for library, state in generators().items() if state != before[library]]
+
+
 def judge(answer: Any, rng: Inputs) -> None:
     """A share that comes out even and one that does not; seed 0, which `if seed` takes for none; empty parts."""
-    share, tail = rng.pick(((0.13, 6), (0.17, 5), (0.23, 8)))
-    even = (20 * rng.size(5, 30), rng.pick((0.1, 0.15, 0.2, 0.25)), rng.size(1, 1000))
-    n, few = 100 * rng.size(1, 4) + tail, rng.size(5, 9)
-    for case in (even, (n, share, 0), (few, 0.1, 7), (few, 0.0, 8), (few, 1.0, 9)):
+    even, few = (20 * rng.size(5, 30), rng.pick((0.1, 0.15, 0.2, 0.25)), rng.size(1, 1000)), rng.size(5, 9)
+    for case in (even, (100 * rng.size(1, 4) + 5, 0.17, 0), (few, 0.1, 7), (few, 1.0, 9)):
         judge_case(answer, *case)
-    libraries = observe(answer, probes.random_states_changed, *even)
+    libraries = observe(answer, generators_changed, *even)
     wrong_if(
         libraries,
         "global_generator",
@@ -87,8 +101,7 @@ exercise = Exercise(
     points=2,
     takeaway="With its own generator, the split is the same in every run, and no other random numbers change.",
     hints=(
-        "Shuffle the numbers 0 to n − 1, then cut the result in two.",
-        "`torch.randperm(n, generator=...)` shuffles; `torch.Generator().manual_seed(seed)` is your own generator.",
+        "Shuffle, then cut in two. `torch.Generator().manual_seed(seed)` is your own generator, for `randperm`.",
         "`order = torch.randperm(n, generator=generator)`, `k = int(n * fraction)`, return `order[k:], order[:k]`.",
     ),
     judge=judge,

@@ -18,12 +18,13 @@ def in_numpy(curve, share, largest):
 RIGHT = [going_up, in_numpy]
 
 WRONG = {
-    "not_a_size": [lambda curve, share, largest: curve[solution(curve, share, largest)]],
-    "too_large": [lambda curve, share, largest: max(curve)],
+    "no_choice": [
+        lambda curve, share, largest: curve[solution(curve, share, largest)],
+        lambda curve, share, largest: max(curve),
+    ],
     "too_slow": [lambda curve, share, largest: min(curve)],
     "not_smallest": [
         lambda curve, share, largest: max(good(curve, share, largest)),
-        lambda curve, share, largest: good(curve, share, largest)[-1],
     ],
     None: [
         lambda curve, share, largest: sorted(curve),

@@ -1,6 +1,5 @@
 import copy
 
-import numpy as np
 import torch
 from support.answers import mutants
 from torch import nn
@@ -19,36 +18,28 @@ RIGHT = [
     in_a_loop,
     lambda model: {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()},
     lambda model: copy.deepcopy(model).cpu().state_dict(),
-    lambda model: {name: torch.from_numpy(np.array(v.cpu().numpy())) for name, v in model.state_dict().items()},
 ]
 
 WRONG = {
     "model_changed": [
         *mutants(solution, "model.state_dict()", "model.cpu().state_dict()", "model.eval().state_dict()"),
-        *mutants(solution, "return", "model.requires_grad_(False); return", "model.zero_grad(); return"),
+        *mutants(solution, "return", "model.zero_grad(); return"),
     ],
     "no_buffers": mutants(solution, "model.state_dict().items()", "model.named_parameters()"),
     "on_device": [
         lambda model: model.state_dict(),
-        lambda model: copy.deepcopy(model.state_dict()),
         *mutants(solution, ".cpu()", ""),
     ],
     "shared": [
         *mutants(solution, ".clone()", ""),
-        lambda model: dict(copy.copy(model.state_dict()), **{n: v.cpu() for n, v in model.state_dict().items()}),
     ],
     "graph": [
         lambda model: {n: nn.Parameter(v) if v.is_floating_point() else v for n, v in solution(model).items()},
     ],
     None: [
         *mutants(solution, "model.state_dict().items()", "[*model.named_parameters(), *model.named_buffers()]"),
-        *mutants(solution, "name: value", "name.upper(): value"),
         lambda model: solution(model) | {"epoch": torch.tensor(1)},
-        lambda model: {name: value for name, value in solution(model).items() if "weight" in name},
-        lambda model: solution(model).clear(),
-        lambda model: [*solution(model).values()],
         lambda model: copy.deepcopy(model).cpu(),
         lambda model: {name: value.half() for name, value in solution(model).items()},
-        lambda model: {name: value.numpy() for name, value in solution(model).items()},
     ],
 }

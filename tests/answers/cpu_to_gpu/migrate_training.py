@@ -32,45 +32,27 @@ WRONG = {
     ],
     "model_elsewhere": [
         on_a_copy,
-        *mutants(solution, "return losses", "model.cpu(); return losses"),
         lambda model, batches, device, epochs: solution(model, batches, "cpu", epochs),
     ],
-    "sums": mutants(solution, " / len(batches)", ""),
     "not_there": [
+        mutant(solution, ("model.to(device)", "there, device = device, 'cpu'"), ("return ", "model.to(there); return "))
+    ],
+    "floats": mutants(solution, "images.to(device)", "images.float().to(device)"),
+    "too_much": [
+        *mutants(solution, MOVED, "images, labels = torch.stack([x.to(device) for x in images]), labels.to(device)"),
+        *mutants(solution, BACKWARD, "torch.ones(3).to(device); loss.backward()"),
+    ],
+    "waits": mutants(solution, "loss.detach()", "loss.item()"),
+    None: [
+        *mutants(solution, " / len(batches)", ""),
         mutant(
             solution,
-            ("model.to(device)", "there, device = device, 'cpu'"),
-            ("return losses", "model.to(there); return losses"),
-        )
-    ],
-    "floats": [
-        mutant(
-            solution, ("images.float() / 255", "images"), ("images.to(device)", "(images.float() / 255).to(device)")
+            ("s.detach()", "s.detach() * len(labels)"),
+            ("/ len(batches)", "/ sum(len(y) for _, y in batches)"),
         ),
-        *mutants(solution, "images.to(device)", "images.to(device, torch.float32)"),
-    ],
-    "one_by_one": mutants(
-        solution,
-        MOVED,
-        "images, labels = torch.stack([image.to(device) for image in images]), labels.to(device)",
-        "images, labels = images.to(device), torch.stack([label.to(device) for label in labels])",
-    ),
-    "too_much": mutants(
-        solution,
-        BACKWARD,
-        "images = batches[0][0].to(device); loss.backward()",
-        "torch.ones(3).to(device); loss.backward()",
-    ),
-    "waits": [
-        *mutants(solution, "loss.detach()", "loss.item()"),
-        *mutants(solution, BACKWARD, "torch.accelerator.synchronize(); loss.backward()", "loss.cpu(); loss.backward()"),
-    ],
-    None: [
         *mutants(solution, "optimizer.zero_grad()", "pass"),
-        *mutants(solution, "optimizer.step()", "pass"),
         *mutants(solution, "images.float() / 255", "images.float()"),
-        *mutants(solution, ", momentum=0.9", ""),
-        *mutants(solution, "return losses", "return losses[-1]", "return", "optimizer.step(); return losses"),
+        *mutants(solution, "return losses", "return losses[-1]", "optimizer.step(); return losses"),
         *mutants(solution, "total.item()", "total"),
     ],
 }

@@ -12,14 +12,12 @@ def in_a_copy(tensor, value):
 RIGHT = [
     in_a_copy,
     lambda tensor, value: tensor * 0 + torch.tensor(value, dtype=tensor.dtype),
-    lambda tensor, value: torch.full(tensor.shape, value, dtype=tensor.dtype, device=tensor.device),
     lambda tensor, value: tensor.new_full(tensor.shape, value),
 ]
 
 WRONG = {
     None: [
         lambda tensor, value: tensor.fill_(value),  # changes its argument
-        lambda tensor, value: torch.full((2, 3), value),
         lambda tensor, value: solution(tensor, value).tolist(),
         lambda tensor, value: tensor + value,
     ],

@@ -1,4 +1,3 @@
-import numpy as np
 import torch
 from support.answers import mutant, mutants
 
@@ -19,30 +18,18 @@ RIGHT = [
 
 WRONG = {
     "value": mutants(solution, "x.grad.item()", "f(x).item()", "f(x)"),
-    "difference_quotient": [
-        lambda f, x: (f(x + 1e-3) - f(x)) / 1e-3,
-        lambda f, x: float(np.gradient(f(x + np.array([-1e-3, 0, 1e-3])), 1e-3)[1]),
-    ],
-    "integer": mutants(solution, "float(x)", "x"),
-    "no_graph": [
-        *mutants(solution, ", requires_grad=True", ""),
-        *mutants(solution, "f(x)", "f(x.detach())", "f(x).detach()"),
-    ],
-    "plain_number": [
-        *mutants(solution, "x = torch.tensor(float(x), requires_grad=True)", "pass"),
-        *mutants(solution, "torch.tensor(float(x), requires_grad=True)", "x.requires_grad_()"),
-    ],
+    "difference_quotient": [lambda f, x: (f(x + 1e-3) - f(x)) / 1e-3],
+    "no_graph": mutants(solution, ", requires_grad=True", ""),
+    "plain_number": mutants(solution, "x = torch.tensor(float(x), requires_grad=True)", "pass"),
     "no_gradient": [
         *mutants(solution, "f(x).backward()", "f(x)"),
-        *mutants(solution, "requires_grad=True)", "requires_grad=True) * 1.0"),
         lambda f, x: f(torch.tensor(float(x), requires_grad=True)).backward().item(),
     ],
     None: [
         *mutants(solution, "return ", ""),
-        *mutants(solution, "x.grad.item()", "x.grad", "round(x.grad.item(), 2)", "x"),
-        *mutants(solution, "f(x).backward()", "f(x).backward(x.detach())", "f(x).backward(); f(x).backward()"),
-        lambda f, x: -solution(f, x),
-        lambda f, x: 2.0 * x,
+        *mutants(solution, "float(x)", "x"),
+        *mutants(solution, "x.grad.item()", "x.grad", "round(x.grad.item(), 2)"),
+        *mutants(solution, "f(x).backward()", "f(x).backward(); f(x).backward()"),
         lambda f, x: solution(f, int(x)),
     ],
 }

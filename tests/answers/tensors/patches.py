@@ -22,18 +22,14 @@ RIGHT = [
 ]
 
 WRONG = {
-    "needs_floats": [by_functional_unfold],
     "loop": [with_loops],
     None: [
+        by_functional_unfold,
         *mutants(solution, ".reshape(n, -1, c", ".view(n, -1, c"),
         *mutants(solution, ".reshape(n, -1, c, size, size)", "", ".reshape(n, -1, c * size * size)"),
-        *mutants(solution, "w // size", "h // size"),
-        *mutants(solution, "n, c, h, w =", "n, c, w, h ="),
         mutant(solution, ("reshape(n, c,", "reshape(n, 3,"), ("reshape(n, -1, c", "reshape(n, -1, 3")),
-        lambda images, size: solution(images, size).permute(0, 1, 3, 4, 2),
-        lambda images, size: solution(images, size).transpose(1, 2),
+        lambda images, size: solution(images, size, (0, 2, 4, 3, 5, 1)),
         lambda images, size: solution(images, size).flatten(0, 1),
         lambda images, size: solution(images, size).float(),
-        lambda images, size: [*solution(images, size)],
     ],
 }

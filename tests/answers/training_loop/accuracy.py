@@ -12,19 +12,13 @@ def confident(logits, labels):
 RIGHT = [
     lambda logits, labels: int((torch.softmax(logits, -1).max(-1).indices == labels).sum()) / len(labels),
     lambda logits, labels: float(np.mean(logits.numpy().argmax(axis=1) == labels.numpy())),
-    lambda logits, labels: (logits.topk(1).indices[:, 0] - labels).eq(0).double().mean().tolist(),
-    lambda logits, labels: (
-        sum(int(row.argmax()) == int(y) for row, y in zip(logits, labels, strict=True)) / len(labels)
-    ),
 ]
 
 WRONG = {
     "count": mutants(solution, ".mean()", ".sum()"),
     None: [
         confident,
-        *mutants(solution, "==", "!="),
-        *mutants(solution, ".item()", "", ".numpy()"),
-        *mutants(solution, "return ", ""),
+        *mutants(solution, ".item()", ""),
         lambda logits, labels: int(solution(logits, labels)),
         lambda logits, labels: round(solution(logits, labels), 2),
         lambda logits, labels: (logits.topk(2).indices == labels[:, None]).any(1).double().mean().item(),

@@ -1,10 +1,8 @@
 import copy
 
-import torch
 import torch.nn.functional as F
 from support.answers import mutant, mutants
 
-from torchcourse_labs.training_loop import evaluate_model, train_step
 from torchcourse_labs.training_loop.repair_training import solution
 
 OUTSIDE = ("losses, accuracies = [], []", "losses, accuracies = [], []; model.train()")
@@ -31,55 +29,27 @@ def unrepaired(model, training_batches, validation_batches, optimizer, epochs):
     return losses, accuracies
 
 
-def train_then_measure(model, training_batches, validation_batches, optimizer, epochs):
-    losses, accuracies = [], []
-    for _ in range(epochs):
-        losses += [train_step.solution(model, *batch, optimizer) for batch in training_batches]
-        accuracies += [evaluate_model.solution(model, validation_batches)[1]]
-    return [losses, accuracies]
-
-
-def then(action):
-    return lambda *given: [solution(*given), action(*given)][0]
-
-
 RIGHT = [
-    train_then_measure,
     mutant(solution, ("optimizer.zero_grad()", "pass"), ("r.step()", "r.step(); model.zero_grad()")),
     mutant(solution, ("torch.no_grad()", "torch.inference_mode()"), (".append(loss.item())", " += [float(loss)]")),
 ]
 
 WRONG = {
     "eval_mode": [unrepaired, mutant(solution, ("model.train()", "pass"), OUTSIDE)],
-    "old_gradients": [
-        *mutants(solution, "optimizer.zero_grad()", "pass"),
-    ],
+    "old_gradients": mutants(solution, "optimizer.zero_grad()", "pass"),
     "softmax": mutants(solution, "model(images), labels", "model(images).softmax(dim=1), labels"),
-    "tensors_kept": [
-        *mutants(solution, "loss.item()", "loss", "loss.detach()"),
-        *mutants(solution, ".sum().item()", ".sum()"),
-    ],
+    "tensors_kept": mutants(solution, "loss.item()", "loss", "loss.detach()"),
     "graph": mutants(solution, "torch.no_grad()", "torch.enable_grad()"),
     "train_mode": mutants(solution, "model.eval()", "pass"),
-    "lengths": [
-        *mutants(solution, "range(epochs)", "range(epochs + 1)"),
-        *mutants(solution, "\n            losses.append", "\n        losses.append"),
-        *mutants(solution, "    return losses, accuracies", "        return losses, accuracies"),
-        lambda *given: solution(*given)[::-1],
-    ],
     "no_backward": [lambda model, *given: solution(copy.deepcopy(model), *given)],
     "no_step": mutants(solution, "optimizer.step()", "pass"),
     None: [
-        then(lambda model, *given: model.pop(-1)),
-        then(lambda model, training, *given: training.pop()),
-        then(lambda *given: torch.set_grad_enabled(False)),
         lambda *given: solution(*given)[0],
-        *mutants(solution, "return losses, accuracies", "return"),
+        *mutants(solution, "    return losses, accuracies", "        return losses, accuracies"),
         *mutants(solution, "optimizer.step()", "optimizer.step(); optimizer.step()"),
         *mutants(solution, LOSS, f"{LOSS} / len(labels)"),
         *mutants(solution, "in validation_batches", "in training_batches"),
-        *mutants(solution, "right / count", "right", "100 * right / count"),
-        *mutants(solution, "loss.item()", "loss.item() * len(labels)"),
+        *mutants(solution, "right / count", "100 * right / count"),
         mutant(solution, ("        right, count = 0, 0\n", ""), ("[], []", "[], []\n    right, count = 0, 0")),
     ],
 }

@@ -16,12 +16,6 @@ def state_put_back(n, fraction, seed):
     return order.split([n - int(n * fraction), int(n * fraction)])
 
 
-def random_split(n, fraction, seed, **options):
-    k = int(n * fraction)
-    parts = torch.utils.data.random_split(range(n), [n - k, k], **options)
-    return tuple(torch.tensor(list(part), dtype=torch.int64) for part in parts)
-
-
 def drawn(order):
     def split(n, fraction, seed):
         indices, k = torch.as_tensor(order(n, seed)), int(n * fraction)
@@ -34,33 +28,22 @@ RIGHT = [
     state_put_back,
     drawn(lambda n, seed: np.random.default_rng(seed).permutation(n)),
     drawn(lambda n, seed: random.Random(seed).sample(range(n), n)),
-    lambda *given: [part.sort().values for part in solution(*given)],
-    lambda n, fraction, seed: random_split(n, fraction, seed, generator=torch.Generator().manual_seed(seed)),
 ]
 
 WRONG = {
-    "not_each_once": [
-        *mutants(solution, ", order[:k]", ", torch.randperm(n)[:k]", ", order[:k] + 1"),
-        *mutants(solution, "order[k:], ", "torch.cat([order[k:-1], order[k : k + 1]]), "),
-    ],
-    "not_repeatable": [
-        random_split,
-        *mutants(solution, DRAWN, "torch.randperm(n)", f"{DRAWN} if seed else torch.randperm(n)"),
-    ],
-    "not_shuffled": mutants(solution, DRAWN, "torch.arange(n)", "torch.arange(n).roll(seed + n // 3)"),
+    "not_each_once": mutants(solution, ", order[:k]", ", torch.randperm(n)[:k]", ", order[:k] + 1"),
+    "not_repeatable": mutants(solution, DRAWN, "torch.randperm(n)", f"{DRAWN} if seed else torch.randperm(n)"),
+    "not_shuffled": mutants(solution, DRAWN, "torch.arange(n)"),
     "no_seed": mutants(solution, "manual_seed(seed)", "manual_seed(0)"),
     "global_generator": [
         drawn(lambda n, seed: torch.manual_seed(seed) and torch.randperm(n)),
         drawn(lambda n, seed: np.random.seed(seed) or np.random.permutation(n)),
-        drawn(lambda n, seed: random.seed(seed) or random.sample(range(n), n)),
     ],
     None: [
         lambda *given: solution(*given)[0],
         *mutants(solution, "order[k:], order[:k]", "order[:k], order[k:]", "order[:-k], order[-k:]"),
-        *mutants(solution, "int(n * fraction)", "n // 3", "round(n * fraction)", "max(1, int(n * fraction))"),
-        lambda *given: tuple(part.int() for part in solution(*given)),
+        *mutants(solution, "int(n * fraction)", "round(n * fraction)", "max(1, int(n * fraction))"),
         lambda *given: tuple(part.tolist() for part in solution(*given)),
         lambda *given: tuple(torch.tensor(part.tolist()) for part in solution(*given)),
-        *mutants(solution, "torch.Generator().manual_seed(seed)", "torch.Generator(seed)", "seed"),
     ],
 }
