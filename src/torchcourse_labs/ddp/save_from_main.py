@@ -142,7 +142,7 @@ def judge_file(seen: list[dict]) -> None:
         "not_atomic",
         "The new file does not take the place of the old one all at once: a process that dies in the middle leaves "
         "half a file, or none.",
-        look='`path.with_suffix(".tmp")`, in the same folder and so on the same disk; then `os.replace(temporary, path)`',
+        look='`path.with_suffix(".tmp")`, on the same disk as it is in the same folder; then `os.replace`',
     )
     wrong_if(
         not all(each["waited"] for each in seen),
