@@ -91,7 +91,8 @@ def judge_gradients(answer: Any, rng: Inputs, look: str) -> list[list[str]]:
         look="all-reduce adds up; what is left to do for a mean?",
     )
     for rank, each in enumerate(seen):
-        same(each["weights"], weights(model), f"The vector of all weights on rank {rank}", look="`parameter.grad` only")
+        unchanged = "your function should change only the gradients"
+        same(each["weights"], weights(model), f"The vector of all weights on rank {rank}", look=unchanged)
         for name, yours in each["gradients"].items():
             what = f"The gradient of `{name}` on rank {rank}"
             if name.startswith("frozen"):

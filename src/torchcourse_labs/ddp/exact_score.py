@@ -32,10 +32,6 @@ def counts(model: nn.Module, batches: list[Batch]) -> Tensor:
         return torch.tensor([[(model(x).argmax(1) == y).sum(), float(len(y))] for x, y in batches]).T
 
 
-def share(counted: Tensor) -> float:
-    return float(counted[0].sum() / counted[1].sum())
-
-
 def draw(rng: Inputs) -> tuple[nn.Module, Shards, float, dict[str, list[float]]]:
     """A model, batches, the right score, and those of mistakes, none of which gives what another one gives."""
     while True:
@@ -44,14 +40,12 @@ def draw(rng: Inputs) -> tuple[nn.Module, Shards, float, dict[str, list[float]]]
         shards = [[(rng.randn(n, 5), rng.ints(0, 3, (n,))) for n in row] for row in sizes]
         trained = counts(copy.deepcopy(model).train(), shards[0] + shards[1])
         one, two = (counts(model.eval(), batches) for batches in shards)
-        both, own = torch.cat([one, two], 1), [share(one), share(two)]
-        mistakes = {
-            "own": own,
-            "means": [sum(own) / 2, float((both[0] / both[1]).mean())],
-            "training": [share(trained)],
-        }
-        if torch.pdist(torch.tensor(sum(mistakes.values(), [share(both)]))[:, None]).min() > 0.002:
-            return model, shards, share(both), mistakes
+        both = torch.cat([one, two], 1)
+        right, training, *own = (float(each[0].sum() / each[1].sum()) for each in (both, trained, one, two))
+        means = [sum(own) / 2, float((both[0] / both[1]).mean())]
+        scores = torch.tensor([right, round(right, 2), training, *own, *means])
+        if torch.pdist(scores[:, None]).min() > 0.0015:
+            return model, shards, right, {"own": own, "means": means, "training": [training]}
 
 
 def on_rank(answer: Any, model: nn.Module, shards: Shards) -> dict:

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from labcheck import ranks
-from labcheck.authoring import Exercise, Inputs, near, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, near, same, wrong_if
 from labcheck.probes import network, weights
 
 
@@ -34,14 +34,10 @@ def solution(model, optimizer, train_set, epochs, batch_size, seed):
     return replica
 
 
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
 def on_rank(answer: Any, x: Tensor, labels: Tensor, epochs: range, batch_size: int, seed: int, starts: list) -> dict:
     """Let the answer train; starts: the model of each rank."""
     model, printed, lines, samples = starts[dist.get_rank()], io.StringIO(), [0], []
-    optimizer = sgd(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     optimizer.register_step_post_hook(lambda *_: lines.append(printed.getvalue().count("\n")))
     model.register_forward_pre_hook(lambda _, given: samples.append(len(given[0]) if torch.is_grad_enabled() else 0))
     try:
@@ -61,7 +57,7 @@ def on_rank(answer: Any, x: Tensor, labels: Tensor, epochs: range, batch_size: i
 def alone(x, labels, epochs, batch_size, seed, starts) -> Tensor:
     """The weights after one process has trained with the global batches of the ranks."""
     model = copy.deepcopy(starts[0])
-    optimizer = sgd(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for epoch in epochs:
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed + epoch))
         for rows in order.split(batch_size):
@@ -82,12 +78,10 @@ def judge(answer: Any, rng: Inputs) -> None:
     def like(**changes: Any) -> bool:
         return near(yours, alone(**(given | changes)), 1e-4, 1e-6)
 
-    wrong_if(
-        not (isinstance(yours, Tensor) and isinstance(other, Tensor)),
-        "no_model",
-        "Your function should return the trained model, at the end, on every rank.",
-        yours=[yours, other],
-    )
+    if not (isinstance(yours, Tensor) and isinstance(other, Tensor)):
+        raise Incorrect(
+            "Your function should return the trained model, at the end, on every rank.", yours=[yours, other]
+        )
     wrong_if(
         not all(each["steps"] for each in seen) or near(yours, weights(given["starts"][0])),
         "unchanged",

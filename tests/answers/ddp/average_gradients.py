@@ -19,7 +19,6 @@ def gathered(model):
 RIGHT = [
     gathered,
     mutant(solution, (REDUCED, "dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)"), (DIVIDED, "pass")),
-    mutant(solution, (DIVIDED, "parameter.grad = parameter.grad / 3")),
     mutant(solution, (REDUCED, "dist.all_reduce(parameter.grad, async_op=True).wait()")),
 ]
 

@@ -31,16 +31,11 @@ def by_hand(model, optimizer, train_set, epochs, batch_size, seed):
 RIGHT = [
     by_hand,
     mutant(solution, ("return replica", "print('done') if dist.get_rank() == 0 else None; return model")),
-    mutant(solution, (f"{LOSS}\n            {ZERO}", f"{LOSS}; model.zero_grad()")),
 ]
 
 WRONG = {
     "deadlock": [mutant(solution, ("in loader:", "in list(loader)[dist.get_rank() :]:"))],
-    "no_model": mutants(solution, "return replica", "return", "return loss.item()"),
-    "unchanged": [
-        *mutants(solution, STEP, "pass"),
-        mutant(solution, (ZERO, "pass"), ("loss.backward()", f"loss.backward(); {ZERO}")),
-    ],
+    "unchanged": mutants(solution, STEP, "pass"),
     "all_samples": mutants(solution, "sampler=sampler", "shuffle=True"),
     "ranks_apart": [*mutants(solution, "DDP(model)", "model"), *mutants(solution, "replica(x)", "model(x)")],
     "other_epochs": mutants(solution, EPOCH, "pass", "sampler.set_epoch(epoch - epochs[0])"),
@@ -50,6 +45,7 @@ WRONG = {
         *mutants(solution, STEP, f"{STEP}\n            if dist.get_rank() == 0: print(loss.item())"),
     ],
     None: [
+        *mutants(solution, "return replica", "return"),
         *mutants(solution, ZERO, "pass"),
         *mutants(solution, "in epochs:", "in [*epochs, *epochs]:"),
         *mutants(solution, SAMPLER, "(train_set)"),

@@ -79,7 +79,11 @@ WRONG = {
         Restless,
         mutant(Restless, ("dynamic=False", "dynamic=True")),
         *mutants(SteadyStep, "dynamic=True", "dynamic=False"),
-        *mutants(SteadyStep, "self.calls += 1", f"{BREAK} * 2\n        {BREAK} / 2\n        self.calls += 1"),
+        *mutants(
+            SteadyStep,
+            "self.calls += 1",
+            f"x = x * 2\n        {BREAK} / 4\n        {BREAK} * 2\n        self.calls += 1",
+        ),
     ],
     None: [
         *mutants(SteadyStep, "* self.scale", "* self.scale.detach()"),
