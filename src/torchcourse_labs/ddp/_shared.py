@@ -11,7 +11,7 @@ from labcheck.authoring import AnswerRaised, Inputs, near, same, wrong_if
 from labcheck.collectives import Ledger
 from labcheck.probes import weights
 
-Gradients = dict[str, Tensor]  # of one rank, by the parameter's name; NaN: this rank has none
+Gradients = dict[str, Tensor]  # of one rank, by the parameter's name
 
 
 def draw(rng: Inputs) -> tuple[nn.Module, list[Gradients]]:
@@ -36,7 +36,7 @@ def draw(rng: Inputs) -> tuple[nn.Module, list[Gradients]]:
             if not name.startswith(("frozen", "unused")):
                 own[name] = rng.randn(*parameter.shape) + 2 * rank
     lonely = gradients[rng.size(0, 2)]
-    lonely["branch.weight"].fill_(torch.nan), lonely["branch.bias"].fill_(torch.nan)
+    del lonely["branch.weight"], lonely["branch.bias"]
     return model, gradients
 
 
@@ -44,7 +44,7 @@ def on_rank(answer: Any, model: nn.Module, gradients: list[Gradients]) -> dict:
     """What the answer makes of this rank's gradients."""
     for name, parameter in model.named_parameters():
         gradient = gradients[dist.get_rank()].get(name)
-        parameter.grad = None if gradient is None or gradient.isnan().any() else gradient.clone()
+        parameter.grad = None if gradient is None else gradient.clone()
     answer(model)
     return {
         "weights": weights(model),
@@ -53,11 +53,17 @@ def on_rank(answer: Any, model: nn.Module, gradients: list[Gradients]) -> dict:
     }
 
 
-def watch(answer: Any, model: nn.Module, gradients: list[Gradients]) -> list[dict]:
-    """What `on_rank` sees on each rank."""
-    look = "One rank has no gradient for `branch.weight` and `branch.bias`: it still has to take part, with zeros"
+def judge_gradients(answer: Any, rng: Inputs, look: str) -> list[list[str]]:
+    """Raise Incorrect unless all ranks have the means. Returns the collectives of each rank.
+
+    look: where to look if a gradient is not the mean
+    """
+    model, gradients = draw(rng)
     try:
-        return ranks.observe(answer, on_rank, model, gradients, world_size=3, look=look)
+        waiting = (
+            "One rank has no gradient for `branch.weight` and `branch.bias`: it still has to take part, with zeros"
+        )
+        seen = ranks.observe(answer, on_rank, model, gradients, world_size=3, look=waiting)
     except AnswerRaised as raised:
         wrong_if(
             "NoneType" in str(raised) or "of type torch.Tensor" in str(raised),
@@ -68,83 +74,34 @@ def watch(answer: Any, model: nn.Module, gradients: list[Gradients]) -> list[dic
             yours=str(raised),
         )
         raise
-
-
-def row(gradients: dict[str, Tensor | None], names: list[str], model: nn.Module) -> Tensor:
-    """The gradients of one rank one after the other, with zeros where there is none."""
-    whole = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
-    return torch.cat([(whole[name] if gradients[name] is None else gradients[name]).flatten() for name in names])
-
-
-def rows(seen: list[dict], model: nn.Module, gradients: list[Gradients]) -> tuple[Tensor, Tensor, Tensor]:
-    """The answer's gradients, those that the ranks had (NaN: none), and the means; each float [3, n], a row a rank."""
-    names = list(gradients[0])
-    yours = torch.stack([row(each["gradients"], names, model) for each in seen])
-    own = torch.stack([row(each, names, model) for each in gradients])
-    return yours, own, own.nan_to_num().mean(0).expand(3, -1)
-
-
-def judge_gradients(seen: list[dict], model: nn.Module, gradients: list[Gradients]) -> None:
-    """Raise Incorrect unless all ranks have the means."""
-    after = [each["gradients"] for each in seen]
+    names = sorted({name for own in gradients for name in own}, key=lambda name: "branch" in name)
+    means = {name: sum(own[name] for own in gradients if name in own) / 3 for name in names}
+    both = [name for name in names if "branch" not in name]  # that all ranks used
+    yours = [[each["gradients"][name] for name in both] for each in seen]
     wrong_if(
-        any(not torch.equal(each["weights"], weights(model)) for each in seen),
-        "weights_changed",
-        "Your function changed the weights: only the gradients should change.",
-        look="`parameter.grad`, not `parameter` or `parameter.data`",
-    )
-    wrong_if(
-        any(value is not None for each in after for name, value in each.items() if name.startswith("frozen")),
-        "frozen",
-        "A frozen parameter has a gradient now: weight decay would start to move it.",
-        look="`requires_grad` is the same on all ranks, so every rank can skip the frozen ones",
-    )
-    yours, own, mean = rows(seen, model, gradients)
-    wrong_if(
-        not any(each["calls"] for each in seen) or near(yours, own.nan_to_num()),
+        not any(each["calls"] for each in seen) or near(yours, [[own[name] for name in both] for own in gradients]),
         "own_gradients",
         "Each rank has only its own gradients: those of the other ranks have no part in them.",
         look="`dist.all_reduce`; its result has to end up in `parameter.grad`",
     )
     wrong_if(
-        near(yours, own.nanmean(0).expand(3, -1)),
-        "missing_not_counted",
-        "Where one rank has no gradient, you divide by the number of ranks that have one. A missing gradient counts as "
-        "zeros.",
-        look="in the loss of the whole batch, the samples of that rank did not touch the branch",
-    )
-    wrong_if(
-        any(each[name] is None for each in after for name in gradients[0])
-        and near(torch.where(own.isnan() & (yours == 0), mean, yours), mean),
-        "still_none",
-        "One rank still has no gradient where the others do: after the next step, their weights differ. A missing "
-        "gradient counts as zeros, and all ranks need the mean.",
-        look="store the result in `parameter.grad`, also where it was None",
-    )
-    wrong_if(
-        near(yours, 3 * mean),
+        near(yours, [[3 * means[name] for name in both]] * 3),
         "sum",
         "Your gradients are the sum over the ranks: every step is too long by a factor of the number of ranks.",
         look="all-reduce adds up; what is left to do for a mean?",
     )
-    wrong_if(
-        near(yours, mean / 3),
-        "divided_twice",
-        "Your gradients are divided twice by the number of ranks: every step is too short.",
-        look="one division, either before the all-reduce or after it (`ReduceOp.AVG` divides, too)",
-    )
-    wrong_if(
-        sum(map(near, yours, mean)) == 1,
-        "one_rank_only",
-        "Only one rank has the mean: the ranks would drift apart.",
-        look="`dist.reduce` gives the result to one rank, `dist.all_reduce` to all, with `async_op=True` only after "
-        "you call `wait()` on what it returns; then every rank divides",
-    )
-    look = "`all_reduce` adds up, unless `op` says otherwise; for the mean, divide once by the number of ranks"
-    for rank, each in enumerate(after):
-        for name in gradients[0]:
-            expected = torch.stack([own[name].nan_to_num() for own in gradients]).mean(0)
-            same(each[name], expected, f"The gradient of `{name}` on rank {rank}", look=look)
-        unused = each["unused.weight"]
-        if unused is not None:
-            same(unused, torch.zeros_like(unused), f"The gradient of `unused.weight` on rank {rank}", look=look)
+    for rank, each in enumerate(seen):
+        unchanged = "your function should change only the gradients"
+        same(each["weights"], weights(model), f"The vector of all weights on rank {rank}", look=unchanged)
+        for name, yours in each["gradients"].items():
+            what = f"The gradient of `{name}` on rank {rank}"
+            if name.startswith("frozen"):
+                same(yours, None, what, look="frozen parameters stay without a gradient: `requires_grad`")
+            elif name.startswith("branch"):
+                missing = "on the rank without a gradient: there it counts as zeros, and afterward it is the mean, too"
+                same(yours, means[name], what, look=missing)
+            elif name in means:
+                same(yours, means[name], what, look=look)
+            elif yours is not None:  # of the layer that no rank used
+                same(yours, torch.zeros_like(yours), what, look=look)
+    return [each["calls"] for each in seen]

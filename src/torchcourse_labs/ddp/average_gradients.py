@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from labcheck.authoring import Exercise, Inputs
-from torchcourse_labs.ddp._shared import draw, judge_gradients, watch
+from torchcourse_labs.ddp._shared import judge_gradients
 
 
 def solution(model: nn.Module) -> None:
@@ -21,8 +21,8 @@ def solution(model: nn.Module) -> None:
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    model, gradients = draw(rng)
-    judge_gradients(watch(answer, model, gradients), model, gradients)
+    look = "`all_reduce` adds up, on all ranks, unless `op` says otherwise; divide once, by the number of ranks"
+    judge_gradients(answer, rng, look)
 
 
 exercise = Exercise(
@@ -30,13 +30,10 @@ exercise = Exercise(
     minutes=10,
     difficulty=3,
     points=3,
-    takeaway="This loop is the heart of data parallel training. DistributedDataParallel does the same, earlier and in "
-    "fewer messages.",
+    takeaway="This loop is the heart of data parallel training. DDP does the same, earlier and in fewer messages.",
     hints=(
-        "One all-reduce for each parameter adds up its gradients over the ranks. Which parameters take part must not "
-        "depend on the rank.",
-        "Skip what is frozen (`requires_grad` is False on all ranks alike). Where `.grad` is None, first put zeros of "
-        "the same shape there, then do what all ranks do.",
+        "Which parameters take part must not depend on the rank. Skip what is frozen (`requires_grad` is False on all "
+        "ranks alike). Where `.grad` is None, first put zeros of the same shape there.",
         "`dist.all_reduce(parameter.grad)`, then `parameter.grad /= dist.get_world_size()`, in a loop over "
         "`model.parameters()`; before it, `parameter.grad = torch.zeros_like(parameter)` if it is None.",
     ),

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,41 +19,23 @@ def solution(length: int, rank: int, world_size: int, epoch: int, seed: int) -> 
 
 
 def shards_of(answer: Callable, length: int, world_size: int, epoch: int, seed: int) -> list:
-    """A probe: the shards of all ranks. As between processes, random states, process number and time differ."""
-    shards, states, own = [], (random.getstate(), np.random.get_state()), random.SystemRandom()
+    """A probe: the shards of all ranks. As between processes, process numbers, times and random states differ."""
+    numbers, times = itertools.count(random.SystemRandom().randrange(10**6)), itertools.count(time.time(), 10)
     with (
         torch.random.fork_rng(devices=[]),
-        mock.patch("os.getpid", itertools.count(own.randrange(10**6)).__next__),
-        mock.patch("time.time", itertools.count(time.time(), 10).__next__),
-        mock.patch("time.time_ns", itertools.count(time.time_ns(), 10**10).__next__),
+        mock.patch("os.getpid", numbers.__next__),
+        mock.patch("time.time", times.__next__),
     ):
-        try:
-            for rank in range(world_size):
-                number = own.randrange(10**6)
-                torch.manual_seed(number)
-                np.random.seed(number)  # outdated, but students use what it seeds
-                random.seed(number)
-                shards.append(call(answer, length, rank, world_size, epoch, seed))
-        finally:
-            random.setstate(states[0]), np.random.set_state(states[1])
-    return shards
-
-
-def neighbors(shards: list[list[int]]) -> set[tuple[int, int]]:
-    return {pair for shard in shards for pair in itertools.pairwise(shard)}
+        torch.seed()
+        return [call(answer, length, rank, world_size, epoch, seed) for rank in range(world_size)]
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    sizes = [ranks * rng.size(8, 14) + tail for ranks, tail in ((3, 1), (4, 2), (2, 1))]
-    a, b, c, d = rng.sizes(4, 10, 1000)
-    for n, ranks, seed in zip(sizes, (3, 4, 2), (a, b, c), strict=True):
-        judge_case(answer, n, ranks, rng.size(2, 9), seed)
-    judge_case(answer, 40, 4, 0, d)  # the first epoch, and a whole number of rounds
+    for number, ranks, tail in ((1, 3, 1), (2, 4, 2), (0, 4, 0), (3, 2, 1)):
+        judge_case(answer, ranks * rng.size(8, 14) + tail, ranks, number * rng.size(1, 4), rng.size(10, 1000))
     judge_case(answer, 40, 4, 3, 0)
-    judge_case(answer, rng.size(20, 30), 1, 0, 0)
-    few = observe(answer, shards_of, 3, 5, rng.size(2, 9), a)
-    shards = sorted(shard.tolist() for shard in few)
-    same(shards, [[], [], [0], [1], [2]], "The shards of 3 indices among 5 ranks")
+    few = sorted(shard.tolist() for shard in observe(answer, shards_of, 3, 5, 2, 4))
+    same(few, [[], [], [0], [1], [2]], "The list of shards of 3 indices among 5 ranks")
 
 
 def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> None:
@@ -71,47 +52,32 @@ def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> N
         return [shard.tolist() for shard in shards]
 
     first, again, later, other = deal(epoch, seed), deal(epoch, seed), deal(epoch + 1, seed), deal(epoch, seed + 13)
-    row, lengths = sorted(itertools.chain(*first)), sorted(map(len, first))
-    balanced = sorted(len(range(rank, length, ranks)) for rank in range(ranks))
-    details = {"expected": f"shards of {balanced} indices", "yours": f"shards of {lengths} indices"}
-    twice = [i for i, following in itertools.pairwise(row) if i == following]
-    wrong_if(
-        ranks > 1 and lengths == [length] * ranks,
-        "all_to_each",
-        "Every rank gets all the indices, so each would do all the work.",
-        look="the part that `rank` and `world_size` play",
-        **details,
-    )
+    row, lengths = sorted(itertools.chain(*first)), [len(shard) for shard in first]
     wrong_if(
         first != again or any(len({*shard}) < len(shard) for shard in first),
         "not_repeatable",
         "The ranks cannot agree on this order: the same arguments give different shards, or a shard repeats an index.",
         look="random numbers without a seeded generator, the clock, the process number; `randint` repeats",
     )
-    wrong_if(
-        0 < len(twice) < ranks and not {*range(length)} - {*row},
-        "padded",
-        f"The tail is padded: to make all shards equally long, index {min(twice, default=0)} is given out twice.",
-        look="`DistributedSampler` pads like this, and a test score then counts samples twice",
-        **details,
-    )
+    twice = [i for i, following in itertools.pairwise(row) if i == following]
+    balanced = [len(range(rank, length, ranks)) for rank in range(ranks)]
+    details = {"expected": f"shards of {balanced} indices", "yours": f"shards of {lengths} indices"}
     wrong_if(
         twice,
         "overlap",
         f"The shards overlap: index {min(twice, default=0)} is in more than one.",
-        look="the generator, whose seed must not depend on the rank, and the part that each rank takes",
+        look="the part that each rank takes, without padding at the end; the seed, which must not depend on the rank",
+        **details,
     )
     wrong_if(
-        row != list(range(length)) or lengths != balanced,
+        row != list(range(length)) or sorted(lengths) != sorted(balanced),
         "lost_or_uneven",
         f"Together, the shards should have the indices from 0 to {length - 1}, each once; their lengths differ by one "
         "at most, since in each step all ranks wait for the longest.",
         look="`length // world_size` drops the rest; a slice with a step deals the indices out like cards",
         **details,
     )
-    if ranks == 1:  # no other shard to confuse it with
-        return
-    pairs = neighbors(first)
+    pairs, next_pairs = ({pair for shard in shards for pair in itertools.pairwise(shard)} for shards in (first, later))
     wrong_if(
         sum(abs(i - j) in (1, ranks) for i, j in pairs) > length / 2,
         "not_shuffled",
@@ -119,22 +85,20 @@ def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> N
         look="`torch.randperm`",
     )
     wrong_if(
-        len(pairs & neighbors(later)) > length / 2,
-        "no_epoch",
-        f"Epochs {epoch} and {epoch + 1} have the same order, perhaps rotated, with seed {seed}.",
-        look="the generator's seed should depend on `epoch`, as after `set_epoch`: a sum, as a product with 0 is 0",
+        first == other or len(pairs & next_pairs) > length / 2,
+        "same_order",
+        f"The order is the same, perhaps rotated, with another {'seed' if first == other else 'epoch'}.",
+        look="`seed` and `epoch` both go into the generator, as a sum: a product with 0 is 0",
+        expected=f"another order than with epoch {epoch} and seed {seed}",
+        yours=f"the same with epoch {epoch} and seed {seed + 13}"
+        if first == other
+        else f"the same in epoch {epoch + 1}",
     )
     wrong_if(
         all({*one} == {*two} for one, two in zip(first, later, strict=True)),
         "cut_first",
         "A rank gets the same samples in every epoch, only in a different order.",
         look="shuffle first, then cut",
-    )
-    wrong_if(
-        first == other,
-        "no_seed",
-        f"Another seed gives the same order in epoch {epoch}.",
-        look="`seed` and `epoch` both go into the generator, as a sum",
     )
 
 
@@ -143,13 +107,10 @@ exercise = Exercise(
     minutes=7,
     difficulty=2,
     points=2,
-    takeaway="The ranks don't have to ask each other: one seed gives all of them the same order, and each takes its "
-    "own part.",
+    takeaway="The ranks don't have to ask each other: one seed gives all the same order, and each takes its own part.",
     hints=(
-        "Every rank shuffles all the indices, with its own generator that has the same seed on all ranks. Then each "
-        "takes a part that no other rank takes.",
-        "The generator's seed must change from epoch to epoch, and must not depend on the rank. For the parts, think "
-        "of dealing cards: use a slice with a step.",
+        "Every rank shuffles all the indices, with a generator whose seed changes from epoch to epoch, but not from "
+        "rank to rank. Then each takes its part, as if cards were dealt: a slice with a step.",
         "`order = torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))`, then "
         "`order[rank::world_size]`.",
     ),

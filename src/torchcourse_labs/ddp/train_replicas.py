@@ -34,14 +34,10 @@ def solution(model, optimizer, train_set, epochs, batch_size, seed):
     return replica
 
 
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
 def on_rank(answer: Any, x: Tensor, labels: Tensor, epochs: range, batch_size: int, seed: int, starts: list) -> dict:
     """Let the answer train; starts: the model of each rank."""
     model, printed, lines, samples = starts[dist.get_rank()], io.StringIO(), [0], []
-    optimizer = sgd(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     optimizer.register_step_post_hook(lambda *_: lines.append(printed.getvalue().count("\n")))
     model.register_forward_pre_hook(lambda _, given: samples.append(len(given[0]) if torch.is_grad_enabled() else 0))
     try:
@@ -49,85 +45,67 @@ def on_rank(answer: Any, x: Tensor, labels: Tensor, epochs: range, batch_size: i
             trained = answer(model, optimizer, TensorDataset(x, labels), epochs, batch_size, seed)
     finally:
         print(printed.getvalue(), end="")
-    is_model, lines = isinstance(trained, nn.Module), [*lines, printed.getvalue().count("\n")]
+    lines.append(printed.getvalue().count("\n"))
     return {
-        "returned": "a model" if is_model else trained,
-        "weights": weights(trained) if is_model else None,
+        "weights": weights(trained) if isinstance(trained, nn.Module) else trained,
         "steps": len(lines) - 2,
         "samples": sum(samples),  # that went through the model, in training
         "lines": [step for step, (before, now) in enumerate(itertools.pairwise(lines)) if now > before],
     }
 
 
-def alone(x, labels, epochs, batch_size, seed, starts, scale=1.0) -> Tensor:
-    """The weights after one process has trained with the global batches of the ranks; scale: a factor of the loss."""
+def alone(x, labels, epochs, batch_size, seed, starts) -> Tensor:
+    """The weights after one process has trained with the global batches of the ranks."""
     model = copy.deepcopy(starts[0])
-    optimizer = sgd(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for epoch in epochs:
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed + epoch))
         for rows in order.split(batch_size):
             optimizer.zero_grad()
-            (scale * F.cross_entropy(model(x[rows]), labels[rows])).backward()
+            F.cross_entropy(model(x[rows]), labels[rows]).backward()
             optimizer.step()
     return weights(model)
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    first, n, batch_size = rng.size(2, 5), 24 + rng.pick((2, 4, 6)), 8  # the last batch of an epoch is a short one
+    first, n, size = rng.size(2, 5), 24 + rng.pick((2, 4, 6)), 8  # the last batch of an epoch is a short one
     given = {"x": rng.randn(n, 6), "labels": rng.ints(0, 3, (n,)), "epochs": range(first, first + 3)}
-    given |= {"batch_size": batch_size, "seed": rng.size(1, 500), "starts": [network(rng, 6, 3) for _ in range(2)]}
+    given |= {"batch_size": size, "seed": rng.size(1, 500), "starts": [network(rng, 6, 3) for _ in range(2)]}
     look = "Do all ranks go through equally many batches, and does each do what the others do?"
     seen = ranks.observe(answer, on_rank, *given.values(), look=look)
-    for each in seen:
-        if each["weights"] is None:
-            look = "`return` the model at the end, on every rank"
-            raise Incorrect("Your function should return the model.", "the model", each["returned"], look)
-    judge_weights(seen, given)
-    each = -(-n // batch_size)  # steps of an epoch
-    wrong_if(
-        [one["lines"] for one in seen] != [[each, 2 * each, 3 * each], []],
-        "line_per_epoch",
-        "Rank 0 should print one line after each epoch, and nothing within one; the other ranks print nothing.",
-        look="`if dist.get_rank() == 0:`, and is the `print` in the loop over the batches?",
-        expected=f"lines after steps {each}, {2 * each}, and {3 * each} on rank 0",
-        yours=" and ".join(f"lines after steps {one['lines']} on rank {rank}" for rank, one in enumerate(seen)),
-    )
-
-
-def judge_weights(seen: list[dict], given: dict[str, Any]) -> None:
-    yours, (first, *later), size = seen[0]["weights"], given["epochs"], given["batch_size"]
+    yours, other = (each["weights"] for each in seen)
 
     def like(**changes: Any) -> bool:
         return near(yours, alone(**(given | changes)), 1e-4, 1e-6)
 
+    if not (isinstance(yours, Tensor) and isinstance(other, Tensor)):
+        raise Incorrect(
+            "Your function should return the trained model, at the end, on every rank.", yours=[yours, other]
+        )
     wrong_if(
         not all(each["steps"] for each in seen) or near(yours, weights(given["starts"][0])),
         "unchanged",
         "The model didn't learn: the optimizer that you got took no step, or found no gradients on its weights.",
-        look="the order `zero_grad()`, `backward()`, `step()`, and whether you train the model or a copy, with the "
-        "optimizer that you get",
+        look="`zero_grad()`, `backward()`, `step()`, in this order, with the optimizer and the model that you get",
     )
     wrong_if(
-        all(each["samples"] >= 3 * len(given["labels"]) for each in seen) and not like(epochs=[*given["epochs"]] * 2),
+        all(each["samples"] >= 3 * n for each in seen) and not like(epochs=[*given["epochs"]] * 2),
         "all_samples",
         "Every rank went through all samples in each epoch, so each does all the work.",
         look="`DataLoader(…, sampler=DistributedSampler(…))`, for as many ranks as there are",
     )
     wrong_if(
-        not near(yours, seen[1]["weights"], 1e-4, 1e-6),
+        not near(yours, other, 1e-4, 1e-6),
         "ranks_apart",
         "The ranks end with different weights: not all gradients were averaged in every step, or the initial weights "
         "were not the same.",
-        look="`DistributedDataParallel(model)`, which also broadcasts the weights of rank 0; call what it returns, not "
-        "the model inside: DDP prepares its work in the wrapper's forward",
+        look="`DDP(model)` broadcasts the weights of rank 0, and averages if you call what it returns, not `model`",
     )
-    others = ([0] * 3, [0, first, first + 1], range(3), range(1, 4), range(first - 1, first + 2), [*later, first + 3])
     wrong_if(
-        any(like(epochs=each) for each in others),
+        any(like(epochs=each) for each in ([0] * 3, range(3), range(1, 4), range(first - 1, first + 2))),
         "other_epochs",
         f"The samples come in the order of epochs other than those in `epochs`, which begin with {first}.",
-        look="`sampler.set_epoch(epoch)` in each epoch, before the loader is asked for its first batch; a training run "
-        "that is resumed does not start with epoch 0",
+        look="`sampler.set_epoch(epoch)` in each epoch, before the loop over the loader begins",
     )
     wrong_if(
         like(batch_size=2 * size),
@@ -135,18 +113,21 @@ def judge_weights(seen: list[dict], given: dict[str, Any]) -> None:
         f"Every rank takes {size} samples in a step. That is the global batch size: divide it by the number of ranks.",
         look="the batch size of the DataLoader",
     )
-    wrong_if(
-        like(scale=2) or like(scale=0.5),
-        "scaled",
-        "Your steps are twice or half as long as those of one process. The global batch is that of one process, and "
-        "DDP takes the mean, so nothing has to be scaled.",
-        look="`optimizer.param_groups`, a factor of the loss or of the gradients, an all-reduce of your own",
-    )
     what = "The vector of all weights, compared with one process that trains on the same global batches,"
     look = (
-        "the order of `DistributedSampler(train_set, seed=seed)`, the mean cross-entropy of the logits, all the batches"
+        "`DistributedSampler(train_set, seed=seed)`, all batches, mean cross-entropy of the logits, gradients set to "
+        "zero before each backward pass; nothing is scaled with the number of ranks"
     )
     same(yours, alone(**given), what, rtol=1e-4, atol=1e-6, look=look)
+    ends = [-(-n // size) * epoch for epoch in (1, 2, 3)]
+    wrong_if(
+        [each["lines"] for each in seen] != [ends, []],
+        "line_per_epoch",
+        "Rank 0 should print one line after each epoch, and nothing within one; the other ranks print nothing.",
+        look="`if dist.get_rank() == 0:`, and is the `print` in the loop over the batches?",
+        expected=f"lines after steps {ends} on rank 0",
+        yours=" and ".join(f"lines after steps {each['lines']} on rank {rank}" for rank, each in enumerate(seen)),
+    )
 
 
 exercise = Exercise(
@@ -154,16 +135,12 @@ exercise = Exercise(
     minutes=14,
     difficulty=4,
     points=4,
-    takeaway="With the same global batch, order, and initial weights, two processes take exactly the steps of one, "
-    "and nothing has to be scaled.",
+    takeaway="With the same global batch, order, and initial weights, two processes take exactly the steps of one.",
     hints=(
-        "Four things change in the loop of chapter 02: you wrap the model, a sampler splits the samples, you "
-        "tell the sampler the epoch, and only rank 0 prints.",
-        "`DistributedSampler(train_set, seed=seed)`, `DataLoader(train_set, batch_size // ranks, sampler=sampler)`, "
-        "`sampler.set_epoch(epoch)` at the start of each epoch. Call the wrapped model, not the one inside.",
-        "`replica = DDP(model)` before the loop. Inside, the usual five lines with `replica(x)`; after each epoch"
-        ' `if dist.get_rank() == 0: print(f"epoch {epoch}: loss {loss.item():.3f}")`. At the end `return '
-        "replica`.",
+        "Four things change in the loop of chapter 02: `replica = DDP(model)` wraps the model, a sampler splits the "
+        "samples, you tell the sampler the epoch, and only rank 0 prints.",
+        "`sampler = DistributedSampler(train_set, seed=seed)`, `DataLoader(train_set, batch_size // ranks, "
+        "sampler=sampler)`, `sampler.set_epoch(epoch)` at the start of each epoch, then the usual five lines.",
     ),
     judge=judge,
     seconds=120.0,  # the first check of a session starts a server, which makes the processes

@@ -27,11 +27,8 @@ class ShuffleNet(nn.Module):
         return x.reshape(batch, channels, height, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.conv1(x))
-        x = F.relu(self.conv2(x))
-        x = self.shuffle(x)
-        x = F.relu(self.conv3(x))
-        return self.head(x.mean((2, 3)))
+        x = self.shuffle(F.relu(self.conv2(F.relu(self.conv1(x)))))
+        return self.head(F.relu(self.conv3(x)).mean((2, 3)))
 
 
 class LastNet(ShuffleNet):
@@ -54,13 +51,11 @@ class Layouts(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.images: list[bool] = []
-        self.weights: list[bool] = []
+        self.seen: list[list[bool]] = []
 
     def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if func.__name__.partition(".")[0] == "convolution":
-            self.images.append(args[0].is_contiguous(memory_format=torch.channels_last))
-            self.weights.append(args[1].is_contiguous(memory_format=torch.channels_last))
+            self.seen.append([each.is_contiguous(memory_format=torch.channels_last) for each in args[:2]])
         return func(*args, **(kwargs or {}))
 
 
@@ -68,69 +63,53 @@ def laid_out(answer: Callable, channels: int, images: Tensor, state: dict[str, T
     """A probe: what the network with these weights computes, and in which layouts."""
     model = call(answer, channels, may_change=True)
     if not isinstance(model, nn.Module):
-        return {"parameters": model}
-    seen: dict[str, Any] = {"parameters": {name: tuple(value.shape) for name, value in model.state_dict().items()}}
-    if seen["parameters"] == {name: tuple(value.shape) for name, value in state.items()}:
+        return {"unfit": f"no module, but an object of the type {type(model).__name__}"}
+    try:
         model.load_state_dict(state)
-        with Layouts() as layouts:
-            logits = call(model, images, may_change=True)
-        if isinstance(logits, Tensor) and logits.requires_grad:
-            logits.sum().backward()
-            logits = logits.detach()
-        cut_off = [name for name, parameter in model.named_parameters() if parameter.grad is None]
-        seen |= {"logits": logits, "images": layouts.images, "weights": layouts.weights, "cut off": cut_off}
-    return seen
+    except RuntimeError as error:
+        return {"unfit": " ".join(str(error).split())}
+    with Layouts() as layouts:
+        logits = call(model, images, may_change=True)
+    if isinstance(logits, Tensor) and logits.requires_grad:
+        logits.sum().backward()
+        logits = logits.detach()
+    cut_off = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    return {"logits": logits, "layouts": layouts.seen, "cut off": cut_off}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    for _ in range(2):
-        channels = 2 * rng.size(3, 5)  # not 4: two groups of two can be swapped either way
-        state = {name: rng.randn(*value.shape) / 2 for name, value in ShuffleNet(channels).state_dict().items()}
-        images = rng.randn(rng.size(2, 4), 3, *rng.sizes(2, 5, 9))
-        judge_run(*(observe(each, laid_out, channels, images, state) for each in (solution, answer)))
-
-
-def judge_run(right: dict[str, Any], seen: dict[str, Any]) -> None:
-    shapes, wanted = seen["parameters"], right["parameters"]
-    both = isinstance(shapes, dict)
+    channels = 2 * rng.size(3, 5)  # not 4: two groups of two can be swapped either way
+    model = ShuffleNet(channels)
+    state = {name: rng.randn(*value.shape) / 2 for name, value in model.state_dict().items()}
+    model.load_state_dict(state)
+    images = rng.randn(rng.size(2, 4), 3, *rng.sizes(2, 5, 9))
+    seen = observe(answer, laid_out, channels, images, state)
     wrong_if(
-        shapes != wanted,
+        "unfit" in seen,
         "other_parameters",
         "Your class should make a module with the parameters of the network above, so that trained weights still fit.",
         look="the layers and their names: keep all of them, and add none",
-        expected=sorted(wanted.items() - shapes.items()) if both else "a module",
-        yours=sorted(shapes.items() - wanted.items()) if both else shapes,
+        yours=seen.get("unfit"),
     )
     look = "the layout may change, and nothing else: in the shuffle, the same channels change places"
-    same(seen["logits"], right["logits"], "The output of your network", rtol=1e-3, atol=1e-3, look=look)
+    same(seen["logits"], model(images).detach(), "The output of your network", rtol=1e-3, atol=1e-3, look=look)
+    look = "`detach`, `.data`, `no_grad`, NumPy"
+    same(seen["cut off"], [], "The list of parameters at which no gradient arrives", look=look)
     wrong_if(
-        seen["cut off"],
-        "cut_off",
-        f"Your logits are right, but no gradient arrives at {', '.join(seen['cut off'])}: something cuts the graph.",
-        look="`detach`, `.data`, `no_grad`, NumPy",
-    )
-    images, weights = seen["images"], seen["weights"]
-    wrong_if(
-        not all(weights),
+        not all(weights for _, weights in seen["layouts"]),
         "weights",
         "The weights are not in channels_last, so PyTorch rearranges them in every call.",
         look="`self.to(memory_format=torch.channels_last)`, after the layers are made",
     )
+    lost = [number for number, (images, _) in enumerate(seen["layouts"], 1) if not images]
     wrong_if(
-        images[:1] == [False],
-        "images",
-        "The images are not in channels_last when the first convolution gets them, so it has to rearrange them.",
-        look="`x = x.to(memory_format=torch.channels_last)` in `forward`: the call returns a new tensor",
+        lost,
+        "inputs",
+        f"The input of convolution {lost and lost[0]} is not in channels_last, so it has to rearrange it.",
+        look="`.contiguous(memory_format=torch.channels_last)`: for the images in `forward`, where it returns a new "
+        "tensor, and at the end of `shuffle`, where `reshape` loses the layout",
     )
-    wrong_if(
-        not all(images),
-        "lost",
-        f"The input of convolution {[*images, False].index(False) + 1} is not in channels_last: an operation before it "
-        "loses the layout.",
-        look="`.contiguous(memory_format=torch.channels_last)` at the end of `shuffle`; without a memory format, the "
-        "layout is the ordinary one",
-    )
-    same([images, weights], [[True] * 3] * 2, "The list of which images and weights are in channels_last")
+    same(len(seen["layouts"]), 3, "The number of convolutions that run")
 
 
 exercise = Exercise(
@@ -143,9 +122,7 @@ exercise = Exercise(
         "Three things need the layout: the weights, the images, and what comes out of the shuffle. Print "
         "`x.is_contiguous(memory_format=torch.channels_last)` before each convolution.",
         "`self.to(memory_format=torch.channels_last)` after the layers are made; "
-        "`x.to(memory_format=torch.channels_last)` where the images come in.",
-        "In the shuffle, the second `reshape` copies into the ordinary layout. Send its result through "
-        "`.contiguous(memory_format=torch.channels_last)`.",
+        "`x.contiguous(memory_format=torch.channels_last)` where the images come in, and behind the second `reshape`.",
     ),
     judge=judge,
 )

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -16,7 +16,7 @@ from labcheck.authoring import AnswerRaised, Exercise, Inputs, near, same, wrong
 from labcheck.collectives import Ledger
 from labcheck.probes import Batch, graphs_at_once
 
-LARGEST, FAR, GROUPS = 0.1, 50.0, 3  # norms: one that every gradient exceeds, one that none reaches
+NORMS = (0.1, 50.0)  # the largest of two steps: one that the gradient's norm exceeds, one that it doesn't
 
 
 def solution(model: nn.Module, optimizer: torch.optim.Optimizer, pieces: list[Batch], largest: float) -> float:
@@ -30,136 +30,98 @@ def solution(model: nn.Module, optimizer: torch.optim.Optimizer, pieces: list[Ba
     return norm.full_tensor().item()
 
 
-def on_rank(answer: Any, model: nn.Module, pieces: list[list[Batch]], norms: tuple[float, ...]) -> dict:
-    """The answer makes a step for each of these norms; the messages are those of the first one."""
+def on_rank(answer: Any, model: nn.Module, pieces: list[list[Batch]]) -> dict:
+    """The answer makes two steps; what is sent and held is that of the first one."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for layer in (model[0], model[2], model):
         fully_shard(layer, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     calls, passes, graphs = Ledger.current.calls, [], graphs_at_once(model)
     model.register_forward_pre_hook(lambda _, given: passes.append((len(given[0]), len(calls))))
-    begun, seen = len(calls), {"norms": [], "weights": []}
-    for largest in norms:
+    seen: dict[str, Any] = {"norms": [], "weights": []}
+    for largest in NORMS:
         Ledger.current.again()
         norm = answer(model, optimizer, pieces[dist.get_rank()], largest)
-        if isinstance(norm, bool) or not isinstance(norm, float):
-            return {"returned": "a DTensor" if isinstance(norm, DTensor) else norm}
         if not seen["norms"]:
-            sent = [i for i, call in enumerate(calls) if i >= begun and call["what"] == "reduce-scatter"]
-            seen |= {"sent": len(sent), "largest batch": max((size for size, _ in passes), default=0)}
-            seen |= {"sent after": sum(place <= sent[0] for _, place in passes) if sent else 0, "graphs": graphs()}
-        seen["norms"].append(norm)
+            sent = [i for i, call in enumerate(calls) if call["what"] == "reduce-scatter"]
+            seen["sent in"] = sorted({sum(place <= i for _, place in passes) for i in sent})
+            seen["at once"] = max(graphs(), max((size for size, _ in passes), default=0) // 4)
+        seen["norms"].append("a DTensor" if isinstance(norm, DTensor) else norm)
         seen["weights"].append(torch.cat([p.full_tensor().flatten() for p in model.parameters()]).detach())
     return seen
 
 
-def on_one(
-    model: nn.Module, pieces: list[list[Batch]], norms: tuple[float, ...], clip: bool = True
-) -> tuple[list, list]:
+def on_one(model: nn.Module, batches: list[Batch]) -> tuple[list[float], list[Tensor]]:
     """The norm of each step, and the weights after it, when one process has all pieces."""
-    model, norms_before, weights = copy.deepcopy(model), [], []
-    for largest in norms:
-        batches = [batch for row in pieces for batch in row]
+    norms, weights = [], []
+    for largest in NORMS:
         loss = sum(F.cross_entropy(model(x), labels) for x, labels in batches) / len(batches)
         gradients = torch.autograd.grad(loss, [*model.parameters()])
-        norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+        norms.append(torch.cat([gradient.flatten() for gradient in gradients]).norm().item())
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-            parameter.data -= 0.5 * gradient * (min(1, largest / norm) if clip else 1)
-        norms_before.append(norm.item())
+            parameter.data -= 0.5 * gradient * min(1, largest / norms[-1])
         weights.append(nn.utils.parameters_to_vector(model.parameters()).detach())
-    return norms_before, weights
+    return norms, weights
 
 
-def draw(rng: Inputs) -> tuple[nn.Module, list[list[Batch]]]:
+def judge(answer: Any, rng: Inputs) -> None:
     inputs, count = rng.size(6, 9), rng.size(3, 4)
     model = nn.Sequential(nn.Linear(inputs, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 5))
     for parameter in model.parameters():
         parameter.data = 0.4 * rng.randn(*parameter.shape)
-    return model, [[(2 * rng.randn(4, inputs) + rank, rng.ints(0, 5, (4,))) for _ in range(count)] for rank in range(2)]
-
-
-def judge(answer: Any, rng: Inputs) -> None:
-    model, pieces = draw(rng)
-    count, norms = len(pieces[0]), (LARGEST, LARGEST, FAR)
+    pieces = [[(2 * rng.randn(4, inputs) + rank, rng.ints(0, 5, (4,))) for _ in range(count)] for rank in range(2)]
+    seen, error = [], None
     try:
         look = "all ranks make the same calls in the same order"
-        seen = ranks.observe(answer, on_rank, model, pieces, norms, look=look)
+        seen = ranks.observe(answer, on_rank, copy.deepcopy(model), pieces, look=look)
     except AnswerRaised as raised:
-        never_sent("full_tensor" in str(raised))
-        raise
-    expected, weights = on_one(model, pieces, norms)
-    for each in seen:
-        if "returned" in each:
-            look = "`norm.full_tensor().item()`"
-            same(each["returned"], expected[0], "What your function returns", look=look)
-    judge_messages(seen, count)
-    (norm, second, third), (other, *_) = yours = [each["norms"] for each in seen]
+        error = raised
     wrong_if(
-        not near(*yours),
-        "norms_differ",
-        f"The ranks have different norms, {norm:.3g} and {other:.3g}, so each scales its shards by a different factor. "
-        "The norm is that of all shards together.",
-        look="`clip_grad_norm_` on the parameters as they are, and `full_tensor()` for its result",
+        "full_tensor" in str(error) or any(not each["sent in"] for each in seen),
+        "never_sent",
+        "There are no sharded gradients to clip: the ranks never exchanged any, or they were zeroed after that, or you "
+        "took local tensors.",
+        look="`set_requires_gradient_sync(True)` before the last piece, and `zero_grad` once, before the first",
     )
+    if error:
+        raise error
     wrong_if(
-        near(norm, count * expected[0]) or near(norm, expected[0] / 2),
-        "share_of_a_piece",
-        f"Your gradients are {norm / expected[0]:g} times the right ones. Each piece counts for its share, and FSDP "
-        "has already averaged over the ranks.",
-        look="divide each loss by the number of pieces, and by nothing else",
-        expected=f"the norm {expected[0]:.4g}",
-        yours=f"the norm {norm:.4g}",
-    )
-    look = "the root of the sum of squares of all gradients; `clip_grad_norm_` returns the norm before clipping"
-    same(norm, expected[0], "The norm of the first step", look=look)
-    wrong_if(
-        near(seen[0]["weights"][0], on_one(model, pieces, norms[:1], clip=False)[1][0]),
-        "not_clipped",
-        "The norm is right, but the step uses gradients that were not clipped.",
-        look="`clip_grad_norm_` after the last backward pass and before the step",
-    )
-    look = "one `optimizer.step()` after clipping, which multiplies all gradients by one factor"
-    same(seen[0]["weights"][0], weights[0], "The vector of all weights after the first step", look=look)
-    look = "are the gradients of the first step still there? `optimizer.zero_grad()`, before the first piece"
-    same(second, expected[1], "The norm of the second step", look=look)
-    look = f"the norm is below {FAR:g}, and clipping only makes gradients smaller: a factor of at most 1"
-    same(seen[0]["weights"][2], weights[2], "The vector of all weights after a step without clipping", look=look)
-    same(third, expected[2], "The norm of a step without clipping", look=look)
-
-
-def judge_messages(seen: list[dict], count: int) -> None:
-    never_sent(not all(each["sent"] for each in seen))
-    wrong_if(
-        any(each["sent"] > GROUPS for each in seen),
-        "sent_too_often",
-        f"The ranks exchange gradients {seen[0]['sent']} times; the model has {GROUPS} groups, so {GROUPS} times are "
-        "enough: in the backward pass of the last piece.",
-        look="`model.set_requires_gradient_sync(…)` before each backward pass",
-    )
-    wrong_if(
-        any(each["largest batch"] > 4 or each["graphs"] > 1 for each in seen),
+        any(each["at once"] > 1 for each in seen),
         "all_at_once",
         "The activations of several pieces are in memory at the same time. The pieces come one by one because those of "
         "all don't fit.",
         look="a forward and a backward pass for each piece",
     )
     wrong_if(
-        any(each["sent after"] < count for each in seen),
-        "sent_too_early",
-        f"The ranks exchange gradients in the backward pass of piece {seen[0]['sent after']} of {count}: those of "
-        "later pieces never leave their rank.",
-        look="`set_requires_gradient_sync(True)` before the last piece",
+        any(each["sent in"] != [count] for each in seen),
+        "sent_too_often",
+        f"The ranks exchange gradients in the backward pass of other pieces than the last, which has number {count}.",
+        look="`model.set_requires_gradient_sync(…)` before each backward pass: True only for the last piece",
+        expected=f"gradients sent in piece {count}",
+        yours=f"gradients sent in piece {', '.join(map(str, seen[0]['sent in']))}",
     )
-
-
-def never_sent(condition: bool) -> None:
+    norms, weights = on_one(model, pieces[0] + pieces[1])
+    norm = seen[0]["norms"][0]
     wrong_if(
-        condition,
-        "never_sent",
-        "There are no sharded gradients to clip: the ranks never exchanged any, or they were zeroed after that, or you "
-        "took local tensors.",
-        look="`set_requires_gradient_sync(True)` before the last piece, and `zero_grad` once, before the first",
+        near(norm, count * norms[0]) or near(norm, norms[0] / 2),
+        "share_of_a_piece",
+        f"Your gradients are {count if near(norm, count * norms[0]) else 0.5} times the right ones. Each piece counts "
+        "for its share, and FSDP has already averaged over the ranks.",
+        look="divide each loss by the number of pieces, and by nothing else",
+        expected=f"the norm {norms[0]:.4g}",
+        yours=norm,
     )
+    for rank, each in enumerate(seen):
+        look = "the norm before clipping, of the gradients of all shards together: `norm.full_tensor().item()`"
+        same(each["norms"][0], norms[0], f"The norm that you return on rank {rank}", look=look)
+        look = "`clip_grad_norm_` after the last backward pass and before the one `optimizer.step()`"
+        same(each["weights"][0], weights[0], f"The vector of all weights after a step on rank {rank}", look=look)
+        look = "`optimizer.zero_grad()` before the first piece: are the gradients of the first step still there?"
+        same(each["norms"][1], norms[1], f"The norm of a second step on rank {rank}", look=look)
+        look = (
+            f"with a norm below `largest`, here {NORMS[1]:g}, nothing is scaled: clipping never makes gradients larger"
+        )
+        same(each["weights"][1], weights[1], f"The vector of all weights after a second step on rank {rank}", look=look)
 
 
 exercise = Exercise(
@@ -167,11 +129,8 @@ exercise = Exercise(
     minutes=7,
     difficulty=3,
     points=3,
-    takeaway="The norm is that of all shards together: a factor that differs from rank to rank would tear the model "
-    "apart.",
+    takeaway="The norm is that of all shards together: with a factor of its own, each rank would go its own way.",
     hints=(
-        "The loop is that of one process. Only two lines know of shards: when the ranks exchange gradients, and how "
-        "the norm becomes a number.",
         "`model.set_requires_gradient_sync(False)` before a piece keeps its gradients on the rank, `True` before "
         "the last piece sends the sum of all. `clip_grad_norm_` comes once, after the last piece.",
         "`norm = nn.utils.clip_grad_norm_(model.parameters(), largest)` is a DTensor; "

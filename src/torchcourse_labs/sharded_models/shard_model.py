@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, observe, same, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 from torchcourse import models
 from torchcourse.cluster import planning
 
@@ -43,7 +43,7 @@ def in_fake_world(answer: Any, depth: int, tied: bool, lr: float) -> dict:
         model = Tied(depth) if tied else models.Patches(width=16, depth=depth, heads=2)
         optimizer = call(answer, model, mesh, lr, may_change=True, may_return_none=True)
         if not isinstance(optimizer, torch.optim.Optimizer):
-            return {"returned": optimizer}
+            return {"optimizer": optimizer}
         parameters = dict(model.named_parameters())
         known = {id(p) for group in optimizer.param_groups for p in group["params"]}
         rates = ", ".join(sorted({f"{group['lr']:g}" for group in optimizer.param_groups}))
@@ -51,56 +51,46 @@ def in_fake_world(answer: Any, depth: int, tied: bool, lr: float) -> dict:
         for layer in model.modules():
             if isinstance(getattr(layer, "weight", None), Tensor):
                 layer.register_forward_pre_hook(lambda layer, _: dtypes.add(str(layer.weight.dtype)))
-        seen = {
-            "groups": sorted(name or "the model" for name, m in model.named_modules() if isinstance(m, FSDPModule)),
-            "whole": [name for name, p in parameters.items() if not isinstance(p, DTensor)],
-            "missing": [name for name, p in parameters.items() if id(p) not in known],
-            "stale": bool(known - {*map(id, parameters.values())}),
-            "optimizer": f"{type(optimizer).__name__} with learning rate {rates}",
-            "error": "",
-        }
+        error = ""
         with planning.messages() as sent:
             try:
                 model(torch.zeros(2, 3, dtype=torch.int64) if tied else torch.zeros(2, 1, 28, 28)).sum().backward()
-            except Exception as error:  # whatever a model that is wrongly sharded raises
-                seen["error"] = str(error)
-        messages = f"{sent.counts['all-gather']} all-gathers, {sent.counts['reduce-scatter']} reduce-scatters"
-        return {**seen, "messages": messages, "dtypes": sorted(dtypes)}
+            except Exception as raised:  # whatever a model that is wrongly sharded raises
+                error = str(raised)
+        return {
+            "groups": sorted(name or "the model" for name, m in model.named_modules() if isinstance(m, FSDPModule)),
+            "whole": [name for name, p in parameters.items() if not isinstance(p, DTensor)],
+            "missing": [name for name, p in parameters.items() if id(p) not in known],
+            "optimizer": f"{type(optimizer).__name__} with learning rate {rates}",
+            "error": error,
+            "messages": dict(sent.counts),
+            "dtypes": sorted(dtypes),
+        }
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    judge_case(answer, rng.size(2, 4), True, rng.pick([1e-2, 2e-3]))
-    judge_case(answer, rng.size(2, 4), False, rng.pick([1e-3, 3e-4]))
+    for tied, rates in ((True, [1e-2, 2e-3]), (False, [1e-3, 3e-4])):
+        judge_case(answer, rng.size(2, 4), tied, rng.pick(rates))
 
 
 def judge_case(answer: Any, depth: int, tied: bool, lr: float) -> None:
-    groups = [*(f"blocks.{i}" for i in range(depth)), "the model"]
     try:
         seen = observe(answer, in_fake_world, depth, tied, lr)
     except AnswerRaised as raised:
-        model_first("Invariant encountered" in str(raised))
+        wrong_if(
+            "Invariant encountered" in str(raised),
+            "model_first",
+            "You shard the model before its blocks: the first call takes all parameters, and none are left for them.",
+            look="the inner modules first, the model last",
+        )
         raise
-    wrong_if(
-        "returned" in seen,
-        "no_optimizer",
-        "Your function should return the optimizer.",
-        yours=seen.get("returned"),
-    )
+    if "groups" not in seen:
+        raise Incorrect("Your function should return the optimizer.", "an optimizer", seen["optimizer"])
     wrong_if(
         "shared" in seen["error"],
         "shared_weight",
-        "Two calls of `fully_shard` take the same weight: that of the first layer is also that of the last one. Leave "
-        "both layers to the last call, the one on the model.",
-        look="one call for each whole block, `model.blocks[i]`, and one for the model",
-    )
-    odd = [dtype for dtype in seen["dtypes"] if dtype != "torch.float32"]
-    same(odd, [], "The list of dtypes other than float32 that weights have in a step", look="`mp_policy`")
-    model_first(seen["error"] and seen["groups"] == groups)
-    wrong_if(
-        not seen["groups"],
-        "nothing_sharded",
-        "Nothing is sharded: `fully_shard` works in place, on the very model that comes in.",
-        look="`fully_shard(module, mesh=mesh)`, and whether you call it on a copy",
+        "Two calls of `fully_shard` take the same weight: that of the first layer is also that of the last one.",
+        look="one call for each whole block, `model.blocks[i]`, and one for the model, which takes both layers",
     )
     wrong_if(
         seen["groups"] == ["the model"],
@@ -109,38 +99,18 @@ def judge_case(answer: Any, depth: int, tied: bool, lr: float) -> None:
         "little is saved.",
         look="one call for each block, before that on the model",
     )
-    wrong_if(
-        seen["whole"],
-        "rest_is_whole",
-        "Some weights are not sharded. Each rank keeps them whole, and their gradients are not averaged.",
-        look="a last call, on the model itself",
-        yours=seen["whole"],
-    )
-    wrong_if(
-        seen["stale"],
-        "old_weights",
-        "The optimizer has the old weights: `fully_shard` replaces them with DTensors, which no step will change.",
-        look="make the optimizer after all calls of `fully_shard`",
-    )
-    same(seen["missing"], [], "The list of weights that the optimizer does not have", look="`model.parameters()`")
-    look = (
-        "one call for each block, with this block alone, and one for the model: what shares a group is gathered at once"
-    )
+    groups = [*(f"blocks.{i}" for i in range(depth)), "the model"]
+    look = "`fully_shard(module, mesh=mesh)`, in place: one call for each block alone, then one for the model itself"
     same(seen["groups"], groups, "The list of groups", look=look)
-    same(seen["error"], "", "The error message of a step")
-    look = "one call for each block, with this block alone; `reshard_after_forward` keeps its default"
-    expected = f"{2 * depth + 1} all-gathers, {depth + 1} reduce-scatters"
-    same(seen["messages"], expected, "The number of messages in a step", look=look)
+    same(seen["whole"], [], "The list of weights that are not sharded", look="a last call, on the model itself")
+    look = "after all calls of `fully_shard`, which replaces weights by DTensors: `AdamW(model.parameters(), lr=lr)`"
+    same(seen["missing"], [], "The list of weights that the optimizer does not have", look=look)
     same(seen["optimizer"], f"AdamW with learning rate {lr:g}", "The optimizer")
-
-
-def model_first(condition: object) -> None:
-    wrong_if(
-        condition,
-        "model_first",
-        "You shard the model before its blocks: the first call takes all parameters, and none are left for the blocks.",
-        look="the inner modules first, the model last",
-    )
+    look = "one call for each block alone; the options of `fully_shard` other than the mesh keep their defaults"
+    same(seen["dtypes"], ["torch.float32"], "The list of dtypes that weights have in a step", look=look)
+    same(seen["error"], "", "The error message of a step")
+    expected = {"all-gather": 2 * depth + 1, "reduce-scatter": depth + 1}
+    same(seen["messages"], expected, "The number of messages in a step", look=look)
 
 
 exercise = Exercise(
@@ -150,9 +120,8 @@ exercise = Exercise(
     points=2,
     takeaway="Blocks first, the model last, the optimizer after both: each block is whole only while it computes.",
     hints=(
-        "Three things in this order: the blocks, what is left, the optimizer.",
-        "`fully_shard(module, mesh=mesh)` works in place. Called on the model, it takes all parameters that no call "
-        "before it has taken.",
+        "The blocks first, then what is left, then the optimizer. `fully_shard(module, mesh=mesh)` works in place. "
+        "Called on the model, it takes all parameters that no call before it has taken.",
         "`for block in model.blocks: fully_shard(block, mesh=mesh)`, then `fully_shard(model, mesh=mesh)`, then "
         "`torch.optim.AdamW(model.parameters(), lr=lr)`.",
     ),

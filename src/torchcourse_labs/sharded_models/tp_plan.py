@@ -16,11 +16,11 @@ from torch.distributed.tensor.parallel import (
 )
 
 from labcheck import ranks
-from labcheck.authoring import Exercise, Inputs, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, same, wrong_if
 from torchcourse import models
 from torchcourse.cluster import planning
 
-HEADS = 4
+HEADS, REFUSED = 4, (3, 8)  # ranks for that many heads; 8 divides the width
 BY_OUTPUTS, BY_INPUTS = ("attention.query", "attention.key", "attention.value", "up"), ("attention.out", "down")
 
 
@@ -40,8 +40,8 @@ def solution(model: nn.Module, ranks: int) -> dict[str, ParallelStyle]:
     return plan
 
 
-def settings(model: nn.Module) -> tuple:
-    return repr(model), [getattr(module, "head_width", None) for module in model.modules()]
+def settings(model: nn.Module) -> str:
+    return f"{model} {[getattr(module, 'head_width', None) for module in model.modules()]}"
 
 
 def error_of(answer: Any, *given: Any) -> str:
@@ -52,13 +52,12 @@ def error_of(answer: Any, *given: Any) -> str:
     return "no error"
 
 
-def on_rank(answer: Any, model: nn.Module, images: Tensor, refused: list[int]) -> dict:
+def on_rank(answer: Any, model: nn.Module, images: Tensor) -> dict:
     """The answer's plan for a model on two ranks, and what a step with it computes and sends."""
     before, plan = settings(model), answer(model, 2)
     if not isinstance(plan, dict):
-        return {"returned": plan}
-    seen = {"changed": settings(model) != before, "error": "", "gradients": {}}
-    seen["refused"] = [error_of(answer, model, number) for number in refused]
+        return {"plan": plan}
+    seen = {"changed": settings(model) != before, "refused": [error_of(answer, model, number) for number in REFUSED]}
     parallelize_module(model, init_device_mesh("cpu", (2,)), plan)
     cut = {n: p for n, p in model.named_parameters() if isinstance(p, DTensor) and p.to_local().shape != p.shape}
     seen["cut"] = {n.removesuffix(".weight"): p.placements[0].dim for n, p in cut.items() if n.endswith("weight")}
@@ -69,93 +68,66 @@ def on_rank(answer: Any, model: nn.Module, images: Tensor, refused: list[int]) -
             output.square().mean().backward()
     except RuntimeError as error:
         return {**seen, "error": str(error).splitlines()[0]}
-    for name, p in model.named_parameters():
-        seen["gradients"][name] = p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad
+    gradients = {
+        n: p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad for n, p in model.named_parameters()
+    }
+    output = "a DTensor" if isinstance(output, DTensor) else output.detach()
     seen |= {"forward": dict(forward.counts), "backward": dict(backward.counts)}
-    return {**seen, "output": "a DTensor" if isinstance(output, DTensor) else output.detach()}
+    return {**seen, "error": "no error", "output": output, "gradients": gradients}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    depth, refused = rng.size(2, 3), [HEADS - 1, 2 * HEADS]  # 2 * HEADS divides the width
+    depth = rng.size(2, 3)
     model = models.Patches(width=6 * HEADS, depth=depth, heads=HEADS)  # a head's width that tells it from their number
     for parameter in model.parameters():
         parameter.data = parameter.data + 0.1 * rng.randn(*parameter.shape)
-    images = rng.randn(3, 1, 28, 28)
-    seen = ranks.observe(
-        answer, on_rank, copy.deepcopy(model), images, refused, look="the plan is the same on all ranks"
-    )
-    for each in seen:
-        judge_plan(each, refused)
-        judge_cut(each["cut"], depth)
-        judge_step(each, model, images, {"all-reduce": 2 * depth})
-
-
-def judge_plan(seen: dict, refused: list[int]) -> None:
-    wrong_if("returned" in seen, "no_dict", "Your function should return the plan, a dict.", yours=seen.get("returned"))
-    wrong_if(
-        seen["changed"],
-        "model_changed",
-        "Your function changes the model. Only return the plan: `parallelize_module` does the rest.",
-    )
+    images, look = rng.randn(3, 1, 28, 28), "the plan is the same on all ranks"
+    seen = ranks.observe(answer, on_rank, copy.deepcopy(model), images, look=look)[0]
+    if "plan" in seen:
+        raise Incorrect("Your function should return the plan.", "a dict", seen["plan"])
+    if seen["changed"]:
+        raise Incorrect("Your function changes the model. Only return the plan: `parallelize_module` does the rest.")
     wrong_if(
         seen["refused"] != ["ValueError"] * 2,
         "heads",
-        f"{HEADS} heads cannot be divided among {refused[0]} or {refused[1]} ranks: both should raise a ValueError.",
+        f"{HEADS} heads cannot be divided among {REFUSED[0]} or {REFUSED[1]} ranks: both should raise a ValueError.",
         look="the remainder of the number of heads, `query.out_features // head_width`, by the number of ranks",
         yours=seen["refused"],
     )
-
-
-def judge_cut(cut: dict[str, int], depth: int) -> None:
-    """cut: name -> axis along which the weight of this layer is cut, 0 for outputs, 1 for inputs"""
     right = {f"blocks.{i}.{name}": 0 for i in range(depth) for name in BY_OUTPUTS}
     right |= {f"blocks.{i}.{name}": 1 for i in range(depth) for name in BY_INPUTS}
-    missing = [name for name in right if name not in cut]
+    look = 'six in each block, by whole names such as "blocks.0.attention.query": those of `model.named_modules()`'
+    same([name for name in right if name not in seen["cut"]], [], "The list of layers that are still whole", look=look)
+    same([name for name in seen["cut"] if name not in right], [], "The list of layers that are cut, but should not be,")
     wrong_if(
-        missing,
-        "still_whole",
-        f"Some layers are still whole: six in each of the {depth} blocks should be cut.",
-        look='whole names, such as "blocks.0.attention.query": those of `model.named_modules()`, for each block',
-        yours=f"{', '.join(missing[:4])}{', …' * (len(missing) > 4)}",
-    )
-    same([name for name in cut if name not in right], [], "The list of layers that are cut, but should stay whole,")
-    wrong_if(
-        cut != right,
+        seen["cut"] != right,
         "other_way_around",
         "Some layers are cut the other way around. The first layer of a pair is cut by outputs, and leaves its output "
         "in parts; the second takes these parts, and is cut by inputs.",
         look="`ColwiseParallel` for the first layer of a pair, `RowwiseParallel` for the second",
-        yours=", ".join([name for name in cut if name.startswith("blocks.0") and cut[name] != right[name]]),
+        yours=", ".join([name for name in right if name.startswith("blocks.0") and seen["cut"][name] != right[name]]),
     )
+    judge_step(seen, model, images, {"all-reduce": 2 * depth})
 
 
 def judge_step(seen: dict, model: nn.Module, images: Tensor, messages: dict) -> None:
-    wrong_if(
-        seen["error"],
-        "parts_do_not_fit",
-        "The parts do not fit together.",
-        look="after a layer cut by outputs, each rank has its part of the numbers: the next layer takes just these, "
-        "and its output is whole again on all ranks",
-        yours=seen["error"],
-    )
-    look = "which layouts do the layers take, and which do they leave? Those of a plan without arguments fit together"
+    look = "the first layer of a pair leaves its output in parts, and the second takes these: name no layouts for them"
+    same(seen["error"], "no error", "The error of a step with your plan", look=look)
     expected = model(images)
     same(seen["output"], expected.detach(), "The output", rtol=1e-3, look=look)
-    joined = "what is joined after the first layer of a pair is cut again for the second: leave it in parts"
-    same(seen["forward"], messages, "The messages of the forward pass", look=joined)
+    same(seen["forward"], messages, "The number of messages in the forward pass", look=look)
     gradients = torch.autograd.grad(expected.square().mean(), [*model.parameters()])
     for (name, _), gradient in zip(model.named_parameters(), gradients, strict=True):
         same(seen["gradients"][name], gradient, f"The gradient of `{name}`", rtol=1e-3, look=look)
     wrong_if(
-        seen["backward"].get("all-reduce", 0) > messages["all-reduce"],
+        seen["backward"] != messages,
         "input_not_prepared",
-        "The output is right, but the backward pass sends more than two messages for each block: query, key, and value "
-        "each send the gradient of the same input.",
+        "The output is right, but the backward pass doesn't send two messages for each block: query, key, and value "
+        "should not each send the gradient of the same input.",
         look="`PrepareModuleInput` for the attention as a whole",
         expected=messages,
         yours=seen["backward"],
     )
-    same(seen["backward"], messages, "The messages of the backward pass")
 
 
 exercise = Exercise(
@@ -163,13 +135,10 @@ exercise = Exercise(
     minutes=12,
     difficulty=3,
     points=3,
-    takeaway="First by outputs, then by inputs: what one rank makes in the first layer is what it needs in the second, "
-    "so two layers need one message.",
+    takeaway="First by outputs, then by inputs: a rank makes what it needs next, so two layers need one message.",
     hints=(
-        "Two pairs of layers in each block: query, key, and value before `out`; `up` before `down`. Cut the first of a "
-        "pair by outputs, the second by inputs.",
-        'The names are those of `model.named_modules()`: `plan[f"blocks.{i}.up"] = ColwiseParallel()` and '
-        '`plan[f"blocks.{i}.down"] = RowwiseParallel()`. Norms, the first and the last layer stay whole.',
+        "Query, key, and value before `out`, and `up` before `down`: the first of a pair is cut by outputs, "
+        '`plan[f"blocks.{i}.up"] = ColwiseParallel()`, the second by inputs, `RowwiseParallel()`.',
         "Query, key, and value each send a message in the backward pass, unless their input is prepared once: "
         '`plan[f"blocks.{i}.attention"] = PrepareModuleInput(input_layouts=Replicate(), '
         "desired_input_layouts=Replicate())`.",

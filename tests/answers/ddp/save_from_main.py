@@ -38,36 +38,25 @@ def resume_by_broadcast(path, model, optimizer, device):
 
 RIGHT = [
     (save_by_a_named_file, resume_by_broadcast),
-    *saving(
-        SAVED, "import io; memory = io.BytesIO(); torch.save(state, memory); temporary.write_bytes(memory.getvalue())"
-    ),
     *saving(SAVED, "file = open(temporary, 'wb'); torch.save(state, file); file.close()"),
     *resuming("map_location=device, weights_only=True", "device"),
 ]
 
 WRONG = {
-    "deadlock": [
-        *saving(BARRIER, f"    {BARRIER}"),
-        *resuming("    return", f"    if {MAIN}: dist.barrier()\n    return"),
-    ],
+    "deadlock": saving(BARRIER, f"    {BARRIER}"),
     "whole_objects": [*saving(MODEL, "model.module"), *saving("optimizer.state_dict()", "optimizer")],
-    "names": saving(MODEL, "model.state_dict()"),
+    "names": [*saving(MODEL, "model.state_dict()"), *resuming(LOADED, "model.load_state_dict(state)")],
     "rank_1_writes": saving(MAIN, "dist.get_rank() == 1", "True"),
-    "no_new_file": [*saving(REPLACED, "pass"), (lambda *given: dist.barrier(), resume)],
     "not_atomic": [
         (mutant(save_from_main, (NAMED, "path"), (REPLACED, "pass")), resume),
-        *saving(REPLACED, "path.write_bytes(temporary.read_bytes()); temporary.unlink()"),
         *saving(REPLACED, "path.unlink(missing_ok=True); temporary.rename(path)"),
-        *saving(NAMED, "os.path.join(__import__('tempfile').mkdtemp(), 'training.tmp')"),
     ],
     "no_wait": saving(BARRIER, "    pass"),
-    "unsafe_load": resuming("weights_only=True", "weights_only=False"),
-    "no_map_location": resuming(", map_location=device", ""),
     None: [
-        *resuming(OPTIMIZER, "pass", f"if {MAIN}: {OPTIMIZER}"),
-        *saving(REPLACED, f"{REPLACED}; temporary.touch()"),
-        *resuming('state["epoch"]', "None", 'state["epoch"] + 1'),
-        *resuming(LOADED, "pass", LOADED.replace("model.load", "model.module.load")),
-        (save_from_main, lambda *given: resume(*given) if dist.get_rank() == 0 else 0),
+        *resuming("weights_only=True", "weights_only=False"),
+        *resuming(", map_location=device", ""),
+        *saving(REPLACED, "pass", f"{REPLACED}; temporary.touch()"),
+        *resuming(OPTIMIZER, "pass"),
+        *resuming(LOADED, f"if {MAIN}: {LOADED}"),
     ],
 }

@@ -22,28 +22,20 @@ RIGHT = [
 
 WRONG = {
     "form": mutants(solution, DEALT, f"{DEALT}.tolist()", f"{DEALT}.int()", "order % world_size == rank"),
-    "all_to_each": mutants(solution, DEALT, "order"),
     "not_repeatable": [
         *mutants(solution, "torch.randperm(length, ", "torch.randint(0, length, (length,), "),
         *mutants(solution, "seed + epoch", "seed + epoch + __import__('time').time_ns() % 10**9"),
     ],
-    "padded": mutants(solution, "order[", "torch.cat([order, order[: -length % world_size]])["),
-    "overlap": mutants(solution, "seed + epoch", "seed + epoch + rank"),
+    "overlap": [
+        *mutants(solution, DEALT, "order", "torch.cat([order, order[: -length % world_size]])[rank::world_size]"),
+        *mutants(solution, "seed + epoch", "seed + epoch + rank"),
+    ],
     "lost_or_uneven": [
-        *mutants(solution, DEALT, "order.chunk(world_size)[rank]", "order[rank + 1 :: world_size]", f"{DEALT} + 1"),
+        *mutants(solution, DEALT, "order.chunk(world_size)[rank]", "order[rank + 1 :: world_size]"),
         mutant(solution, (DEALT, "order[rank * (length // world_size) : (rank + 1) * (length // world_size)]")),
     ],
-    "not_shuffled": [
-        mutant(
-            solution,
-            ("torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))", "torch.arange(length)"),
-        )
-    ],
-    "no_epoch": [
-        *mutants(solution, "seed + epoch", "seed", "seed * (epoch + 1)"),
-        mutant(solution, ("seed + epoch))", "seed)).roll(epoch)")),
-    ],
+    "not_shuffled": mutants(solution, SHUFFLED, "torch.arange(length)"),
+    "same_order": mutants(solution, "seed + epoch", "seed", "seed * (epoch + 1)", "epoch"),
     "cut_first": mutants(solution, DEALT, f"torch.arange(length)[rank::world_size][{DEALT}.argsort()]"),
-    "no_seed": mutants(solution, "seed + epoch", "epoch"),
     None: mutants(solution, DEALT, f"order[-1:] if length <= rank else {DEALT}"),
 }

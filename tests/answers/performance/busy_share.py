@@ -30,21 +30,14 @@ BUSY = "bool({*innermost.values()} - waits)"
 RIGHT = [by_stack, mutant(solution, ("reverse=True", "reverse=False"), ("in running}", "in running[::-1]}"))]
 
 WRONG = {
-    "form": mutants(solution, f"return {SHARE}, own", f"return {SHARE}", f"return {SHARE}, [*own.items()]"),
-    "missing": [lambda events, waits: (solution(events, waits)[0], {})],
-    "counted_twice": mutants(solution, BUSY, "len(innermost)", "len(running)"),
-    "waits_count": mutants(solution, BUSY, "bool(running)", "bool({r['name'] for r in running} - waits)")
-    + mutants(solution, 'lambda each: each["dur"]', 'lambda each: each["ts"]'),
-    "waits_subtracted": mutants(solution, SHARE, "1 - sum(own[n] for n in waits & {*own}) / (times[-1] - times[0])"),
-    "whole_durations": [
-        mutant(solution, ("for name in innermost.values()", "for name in [each['name'] for each in running]"))
-    ],
+    "form": mutants(solution, f"return {SHARE}, own", f"return {SHARE}, [*own.items()]"),
     None: [
+        lambda events, waits: (solution(events, waits)[0], {}),
+        *mutants(solution, BUSY, "len(innermost)", "bool(running)"),
         *mutants(
-            solution, SHARE, "busy / times[-1]", f"1 - {SHARE}", f"str({SHARE})", "None", "busy", f"100 * {SHARE}"
+            solution, SHARE, "busy / times[-1]", "1 - sum(own[n] for n in waits & {*own}) / (times[-1] - times[0])"
         ),
         *mutants(solution, 'each["tid"]: each', "0: each"),
-        *mutants(solution, "own[name] +=", "own[name] ="),
-        *mutants(solution, ", own\n", ", own | {'idle': 0.0}\n"),
+        *mutants(solution, "for name in innermost.values()", "for name in [each['name'] for each in running]"),
     ],
 }

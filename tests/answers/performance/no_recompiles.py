@@ -19,12 +19,6 @@ class CountsOutside(nn.Module):
         return self.compiled(x) * (-factor if mirror else factor)
 
 
-class Marks(SteadyStep):
-    def forward(self, x, mirror):
-        torch._dynamo.mark_dynamic(x, 0)
-        return super().forward(x, mirror)
-
-
 class Pads(nn.Module):
     """One size for all: the padding takes no part in the mean."""
 
@@ -42,31 +36,6 @@ class Pads(nn.Module):
 
     def compute(self, x, rows, factor):
         return (x - x.sum(dim=0) / rows) * self.scale * factor
-
-
-class OneForEachSign(SteadyStep):
-    """A Python flag has two values: two compilations, if the size is dynamic from the start."""
-
-    def forward(self, x, mirror):
-        return self.compiled(x, mirror)
-
-    def compute(self, x, mirror):
-        self.calls += 1
-        x = (x - x.mean(dim=0)) * self.scale * (self.calls / 5).clamp(max=1)
-        return -x if mirror else x
-
-
-class WholeNumber(CountsOutside):
-    """`min(1, 5 / 5)` is an int, and torch.tensor makes an int64 tensor of it."""
-
-    def __init__(self, width, backend):
-        super().__init__(width, backend)
-        self.compiled = torch.compile(lambda x, f: (x - x.mean(dim=0)) * self.scale * f, backend=backend)
-
-    def forward(self, x, mirror):
-        self.calls += 1
-        factor = min(1, self.calls / 5)
-        return self.compiled(x, torch.tensor(-factor if mirror else factor))
 
 
 class Restless(CountsOutside):
@@ -89,20 +58,16 @@ BREAK = "torch._dynamo.graph_break()\n        x = x"
 
 RIGHT = [
     CountsOutside,
-    Marks,
     Pads,
-    OneForEachSign,
     *mutants(SteadyStep, "dynamic=True", "fullgraph=True, dynamic=None"),
 ]
 
 WRONG = {
     "factor": [
-        *mutants(SteadyStep, "torch.zeros(())", "torch.ones(())"),
         *mutants(SteadyStep, "* warm * sign", "* sign", "* warm"),
         *mutants(SteadyStep, ".clamp(max=1)", ""),
     ],
     "uncompiled": [
-        *mutants(SteadyStep, "torch.compile(self.compute, backend=backend, dynamic=True)", "self.compute"),
         *mutants(SteadyStep, ", backend=backend", ""),
         *mutants(SteadyStep, "return self.compiled(", "return (self.compute if mirror else self.compiled)("),
     ],
@@ -110,30 +75,20 @@ WRONG = {
         mutant(SteadyStep, ("self.compiled(x,", "self.compiled(x - x.mean(dim=0),"), ("(x - x.mean(dim=0))", "x")),
         mutant(SteadyStep, ("return self.compiled(", "return self.scale * self.compiled("), (" * self.scale", "")),
     ],
-    "pieces": [
-        mutant(
-            SteadyStep,
-            ("self.calls += 1", f"x = x * 2\n        {BREAK} / 4\n        {BREAK} * 2\n        self.calls += 1"),
-        )
-    ],
-    "size": [Restless, *mutants(SteadyStep, "dynamic=True", "dynamic=False")],
-    "python_value": [
-        mutant(
-            SteadyStep,
-            ('self.register_buffer("calls", torch.zeros(()))', "self.calls = 0"),
-            ("(self.calls / 5).clamp(max=1)", "min(1, self.calls / 5)"),
-        ),
+    "too_often": [
+        Restless,
         mutant(Restless, ("dynamic=False", "dynamic=True")),
-    ],
-    "too_often": [WholeNumber],
-    None: [
-        *mutants(SteadyStep, "return (x", "x -= x.mean(dim=0)\n        return (x"),
-        *mutants(SteadyStep, "* self.scale", "* self.scale.detach()"),
-        *mutants(SteadyStep, "x.mean(dim=0)", "x.mean()", "0"),
+        *mutants(SteadyStep, "dynamic=True", "dynamic=False"),
         *mutants(
-            SteadyStep, "nn.Parameter(torch.ones(width))", "torch.ones(width)", "nn.Parameter(torch.zeros(width))"
+            SteadyStep,
+            "self.calls += 1",
+            f"x = x * 2\n        {BREAK} / 4\n        {BREAK} * 2\n        self.calls += 1",
         ),
-        lambda width, backend: SteadyStep(width, backend).forward,
-        mutant(SteadyStep, ("return self.compiled", "self.compiled")),
+    ],
+    None: [
+        *mutants(SteadyStep, "* self.scale", "* self.scale.detach()"),
+        *mutants(SteadyStep, "x.mean(dim=0)", "x.mean()"),
+        *mutants(SteadyStep, "nn.Parameter(torch.ones(width))", "torch.ones(width)"),
+        *mutants(SteadyStep, "return self.compiled", "self.compiled"),
     ],
 }

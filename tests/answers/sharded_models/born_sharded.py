@@ -6,15 +6,8 @@ from torch.distributed.tensor import DTensor, Shard
 from torchcourse_labs.sharded_models.born_sharded import solution
 
 META, EMPTY = '    with torch.device("meta"):\n        model = build()\n', '    model.to_empty(device="cpu")\n'
-BLOCKS, MODEL = (
-    "    for block in model.blocks:\n        fully_shard(block, mesh=mesh)\n",
-    "    fully_shard(model, mesh=mesh)\n",
-)
-COPIED, ROWS, FIRST = (
-    "p.to_local().copy_(read(name, first, last))",
-    "math.ceil(len(p) / mesh.size())",
-    "mesh.get_local_rank() * rows",
-)
+BLOCKS = "    for block in model.blocks:\n        fully_shard(block, mesh=mesh)\n"
+COPIED, ROWS = "p.to_local().copy_(read(name, first, last))", "math.ceil(len(p) / mesh.size())"
 BUFFER = "buffer.copy_(read(name, 0, len(buffer)))"
 
 
@@ -34,40 +27,25 @@ def assigned(build, mesh, read):
 
 RIGHT = [
     assigned,
-    mutant(solution, (f"min({FIRST}, len(p))", FIRST), ("min(first + rows, len(p))", "first + rows")),
     mutant(solution, (COPIED, "p.to_local()[:] = torch.cat([read(name, i, i + 1) for i in range(first, last)])")),
 ]
 
 WRONG = {
-    "number_of_rows": [
-        *mutants(solution, COPIED, "p.to_local().copy_(read(name, first, last - 1))"),
-        *mutants(solution, ROWS, "len(p) // mesh.size()"),
-    ],
-    "whole_model": [
+    "too_much": [
         mutant(solution, (META, "    model = build()\n"), (EMPTY, "")),
         mutant(solution, (EMPTY, ""), (BLOCKS, EMPTY + BLOCKS)),
-    ],
-    "shards_twice": [
         mutant(
             solution,
             ("with torch.no_grad():", "kept = []\n    with torch.no_grad():"),
             (COPIED, "kept.append(read(name, first, last)); p.to_local().copy_(kept[-1])"),
-        )
-    ],
-    "still_on_meta": mutants(solution, EMPTY, ""),
-    "foreign_rows": [
-        *mutants(solution, COPIED, "p.to_local().copy_(read(name, 0, len(p))[first:last])"),
-        mutant(solution, (f"min({FIRST}, len(p))", "0"), ("min(first + rows, len(p))", "len(p.to_local())")),
-    ],
-    "buffer": mutants(solution, BUFFER, "pass"),
-    None: [
-        *mutants(solution, "return model", "pass", "return dict(model.named_parameters())"),
-        mutant(
-            solution,
-            (MODEL, ""),
-            (COPIED, "(p.to_local() if hasattr(p, 'to_local') else p[first:last]).copy_(read(name, first, last))"),
         ),
+    ],
+    "foreign_rows": mutants(solution, COPIED, "p.to_local().copy_(read(name, 0, len(p))[first:last])"),
+    None: [
+        *mutants(solution, ROWS, "len(p) // mesh.size()"),
+        *mutants(solution, BUFFER, "pass"),
+        *mutants(solution, EMPTY, ""),
         *mutants(solution, BLOCKS, ""),
-        *mutants(solution, COPIED, "p.to_local().copy_(read(name, first, last).flip(0))", "p.to_local().normal_()"),
+        *mutants(solution, "return model", "pass"),
     ],
 }
