@@ -47,6 +47,7 @@ def afterward(answer: Any, *cases: tuple) -> None:
 
 
 exercise = Exercise(
+    seconds=probes.SLOW_START,
     title="A convolution by hand",
     minutes=10,
     difficulty=3,

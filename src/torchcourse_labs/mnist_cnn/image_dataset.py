@@ -62,11 +62,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     same(seen["length"], n, "The length of your data set", look="`__len__`: the number of samples")
     for sample in (*seen["samples"], seen["plain"]):
         if not isinstance(sample, tuple | list) or len(sample) != 2 or not is_whole(sample[1]):
-            problem, look = (
-                "A sample should be (image, label), the label one whole number.",
-                "`return` in `__getitem__`",
-            )
-            raise Incorrect(problem, "(the image, the number of its class)", sample, look)
+            problem = "A sample should be (image, label), the label one whole number."
+            raise Incorrect(problem, "(the image, the number of its class)", sample, "`return` in `__getitem__`")
     drawn, calls = seen["drawn"], len(seen["drawn"])
     wrong_if(
         calls != len(order),
@@ -76,11 +73,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="`image = self.transform(image)` in `__getitem__`",
     )
     for index, number, (image, label) in zip(order, drawn, seen["samples"], strict=True):
-        expected, look = (
-            images[index].float() / 255 + number,
-            "`image = self.transform(image)`; `self.images` stays as it is",
-        )
-        same(image, expected, f"The image of sample {index}", look=look)
+        look = "`image = self.transform(image)`, and `self.images` stays as it is"
+        same(image, images[index].float() / 255 + number, f"The image of sample {index}", look=look)
         same(int(label), int(labels[index]), f"The label of sample {index}")
     look = "`torch.manual_seed`: seed once, at the start of the program, not in a data set"
     same(len({*drawn}), calls, f"How many different numbers a random transform draws for {calls} samples", look=look)
