@@ -13,7 +13,11 @@ from torchcourse.lab.budget import STEPS, Budget
 from torchcourse_labs.mnist_cnn.train_garments import trained
 
 ENOUGH = {"real": 0.40, "drawn": 0.58}  # share of right answers on images that were held out
-pictures = functools.cache(lambda: data.load("cifar10", "train"))
+
+
+@functools.cache
+def pictures() -> data.ImageSet:
+    return data.load("cifar10", "train")
 
 
 def solution(budget: Budget) -> nn.Module:

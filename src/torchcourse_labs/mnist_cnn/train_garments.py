@@ -18,7 +18,11 @@ from torchcourse_labs.mnist_cnn.small_net import solution as SmallNet
 
 STEPS = 80  # batches that the answer gets
 ENOUGH = 0.65  # accuracy after so few steps: sound trainings are above, real garments or drawn, unsound ones far below
-garments = functools.cache(lambda: data.load("fashion_mnist", "train").subset(slice(8000)))
+
+
+@functools.cache
+def garments() -> data.ImageSet:
+    return data.load("fashion_mnist", "train").subset(slice(8000))
 
 
 def normalized(images: Tensor) -> Tensor:
