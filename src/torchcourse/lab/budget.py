@@ -1,11 +1,11 @@
-"""What the exercise `train_within` of chapter 05 gets to train with: so many batches, and not one more."""
+"""What `train_garments` (chapter 04) and `train_within` (chapter 05) train with: so many batches, and not one more."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from torchcourse import data
 from torchcourse.errors import CourseError
 
 STEPS = 150  # batches of 64: no image is seen twice
@@ -15,10 +15,10 @@ class Budget:
     """Training images, batch by batch, to be gone through once: that is all the training there is.
 
     steps: how many batches; size: images in a batch. `len(budget)` is the number of batches.
-    Yields (images uint8 [size, 3, 32, 32], labels int64 [size]).
+    Yields (images [size, …], labels int64 [size]), as the data set gives them.
     """
 
-    def __init__(self, images: data.ImageSet, steps: int, size: int = 64, generator: torch.Generator | None = None):
+    def __init__(self, images: Dataset, steps: int, size: int = 64, generator: torch.Generator | None = None):
         order = torch.randperm(len(images), generator=generator)[: steps * size]
         self.images, self.rows, self.used = images, order.split(size)[:steps], 0
 

@@ -6,64 +6,62 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labcheck.authoring import Exercise, Inputs, Spec, looks_like, near, wrong_if
-from labcheck.probes import plain_number
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, same, wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple]:
-    def case(n: int, t: float, gain: float) -> tuple:
-        """gain: as a multiple of the half width"""
-        before, noise = 0.7 + 0.02 * rng.randn(n), rng.randn(n)  # the luck of a seed is the same before and after
-        noise = (noise - noise.mean()) / noise.std() * 0.004
-        return before, before + gain * t * 0.004 / n**0.5 + noise, t
-
-    t = [round(3.1 + rng.rand(1).item(), 3) for _ in range(3)]  # far from √n and from 1.96
-    before = rng.ints(30, 50, (4,)) / 64  # numbers with few binary digits: differences of theirs are exact
-    return [
-        *(case(rng.size(5, 8), each, gain) for each, gain in zip(t, (1.8, 0.6, -2.5), strict=True)),
-        (before, before + 1 / 64, 3.182),  # each seed gains the same: the interval has no width
-        (before, before.clone(), 3.182),  # and none gains anything
-        (before[:1] + torch.zeros(5), before[:1] + torch.tensor([1, 1, 1, 1, 9]) / 256, 3.5),  # all gain, and not real
-        case(2, 12.706, 1.5),
-    ]
-
-
-def interval(gain: Tensor, half: Tensor) -> tuple[float, float, bool]:
-    return gain.item(), half.item(), bool(gain > half)
+    """The luck of a seed is the same before and after. Gains are drawn as multiples of the half width."""
+    before, cases = rng.ints(30, 50, (4,)) / 64, []  # numbers with few binary digits: differences of theirs are exact
+    for n, gain in ((rng.size(5, 8), 1.8), (rng.size(5, 8), 0.6), (rng.size(5, 8), -2.5), (2, 1.5)):
+        t, noise = round(3.1 + rng.rand(1).item(), 3), rng.randn(n)  # far from √n and from 1.96
+        noise, scores = 0.004 * (noise - noise.mean()) / noise.std(), 0.7 + 0.02 * rng.randn(n)
+        cases.append((scores, scores + gain * t * 0.004 / n**0.5 + noise, t))
+    all_gain = before[:1] + torch.zeros(5), before[:1] + torch.tensor([1, 1, 1, 1, 9]) / 256, 3.5
+    return [*cases, (before, before + 1 / 64, 3.182), (before, before.clone(), 3.182), all_gain]
 
 
 def solution(before: Tensor, after: Tensor, t: float) -> tuple[float, float, bool]:
     gains = after - before
-    return interval(gains.mean(), t * gains.std() / len(gains) ** 0.5)
+    half = t * gains.std() / len(gains) ** 0.5
+    return gains.mean().item(), half.item(), bool(gains.mean() > half)
 
 
-def with_deviation(deviation: Tensor, before: Tensor, after: Tensor, t: float) -> tuple[float, float, bool]:
-    return interval((after - before).mean(), t * deviation / len(before) ** 0.5)
-
-
-class ThreeSpec(Spec):
-    """Takes tensors and NumPy's numbers for numbers, and theirs of a comparison for True and False."""
-
-    @staticmethod
-    def result(function: Any, case: tuple) -> Any:
-        result = Spec.result(function, case)
+def judge(answer: Any, rng: Inputs) -> None:
+    for before, after, t in draw(rng):
+        gain, half, real = solution(before, after, t)
+        result = call(answer, before, after, t)
         if not isinstance(result, tuple | list) or len(result) != 3:
-            return result
-        numbers = [part if plain_number(part) is None else round(plain_number(part), 8) for part in result[:2]]
-        compared = isinstance(result[2], np.bool_) or plain_number(result[2]) in (0, 1)
-        return *numbers, bool(result[2]) if compared else result[2]
-
-
-def explain(yours: Any, expected: tuple, before: Tensor, after: Tensor, t: float) -> None:
-    gain, half, _ = expected
-    wrong_if(
-        len(yours) == 3 and near(list(yours[:2]), [gain, half], 1e-3, 1e-6),
-        "verdict",
-        f"Gain and half width are right, but not the third result: True if the whole interval, here {gain - half:.4f} "
-        f"to {gain + half:.4f}, lies above zero, and False otherwise.",
-        look="the lower end: `gain - half > 0`",
-        yours=yours,
-    )
+            raise Incorrect("Your function should return three things.", "(gain, half, real)", result)
+        tolerances = {"dtype": False, "rtol": 1e-3, "atol": 1e-6}
+        same(result[0], gain, "The mean gain", look="the mean of `after - before`, with its sign", **tolerances)
+        wrong, root = not near(result[1], half, 1e-3, 1e-6), len(before) ** 0.5
+        spreads = before.std(), after.std(), (before.var() + after.var()).sqrt()
+        wrong_if(
+            wrong and any(near(result[1], t * spread.item() / root, 1e-3) for spread in spreads),
+            "spread_of_scores",
+            "s is the standard deviation of the gains, one gain for each seed. You took the spread of `before` and "
+            "`after` themselves.",
+            look="`gains = after - before`, then `gains.std()`",
+        )
+        wrong_if(
+            wrong and any(near(result[1], other, 1e-3) for other in (half * root, half / root)),
+            "no_root_n",
+            "The mean of n seeds is √n times as certain as one of them: divide by √n, exactly once.",
+            look="t · s / √n; `n ** 1 / 2` is half of n",
+        )
+        look = "t · s / √n, with the t that you are given and the standard deviation s of the gains (n − 1)"
+        same(result[1], half, f"The half width for {len(before)} seeds and t = {t}", look=look, **tolerances)
+        kinds = bool | int | np.bool_
+        plain = isinstance(result[2], kinds) or (isinstance(result[2], Tensor) and result[2].numel() == 1)
+        wrong_if(
+            not plain or bool(result[2]) != real,
+            "verdict",
+            "Gain and half width are right, but not the third result: True if the whole interval, here "
+            f"{gain - half:.4f} to {gain + half:.4f}, lies above zero, and False otherwise.",
+            look="the lower end: `gain - half > 0`",
+            expected=real,
+            yours=result[2],
+        )
 
 
 exercise = Exercise(
@@ -71,47 +69,12 @@ exercise = Exercise(
     minutes=6,
     difficulty=2,
     points=2,
-    takeaway="With the same seeds before and after, what a seed adds to both sides cancels out, so you can detect "
-    "smaller gains.",
+    takeaway="With the same seeds before and after, the luck of a seed cancels out, so you can detect smaller gains.",
     hints=(
-        "Each seed gives one gain, after minus before. Everything else is about those numbers.",
-        "The interval is mean ± t · s / √n, where s is the standard deviation of the gains (n − 1 in the denominator, "
-        "which is what `std` does) and n is how many there are.",
+        "Each seed gives one gain, after minus before. The interval is their mean ± t · s / √n: n is how many there "
+        "are, and s their standard deviation (n − 1 in the denominator, which is what `std` does).",
         "`gains = after - before`, `half = t * gains.std() / len(gains) ** 0.5`, real if `gains.mean() - half > 0`.",
     ),
-    judge=ThreeSpec(
-        draw=draw,
-        solution=solution,
-        explain=explain,
-        rtol=1e-3,
-        atol=1e-6,
-        look="(gain, half, real): gain is the mean of `after - before`; half is t · s / √n, where s is the standard "
-        "deviation of the gains",
-        says=[
-            looks_like(
-                "spread_of_scores",
-                "s is the standard deviation of the gains, one gain for each seed. You took the spread of `before` and "
-                "`after` themselves.",
-                lambda before, after, t: with_deviation(before.std(), before, after, t),
-                lambda before, after, t: with_deviation(after.std(), before, after, t),
-                lambda before, after, t: with_deviation((before.var() + after.var()).sqrt(), before, after, t),
-                look="`gains = after - before`, then `gains.std()`",
-            ),
-            looks_like(
-                "no_root_n",
-                "The mean of n seeds is √n times as certain as one of them: divide by √n, exactly once.",
-                lambda before, after, t: with_deviation((after - before).std() * len(before) ** 0.5, before, after, t),
-                lambda before, after, t: with_deviation((after - before).std() / len(before) ** 0.5, before, after, t),
-                look="t · s / √n; `n ** 1 / 2` is half of n",
-            ),
-            looks_like(
-                "other_t",
-                "You left out t, or used a fixed number. 1.96 holds for many seeds, and 2.776 for five: always "
-                "use the t that you are given.",
-                *(lambda before, after, t, t0=t0: solution(before, after, t0) for t0 in (1, 1.96, 2, 2.776)),
-                look="t · s / √n",
-            ),
-        ],
-    ),
+    judge=judge,
     lends=solution,
 )

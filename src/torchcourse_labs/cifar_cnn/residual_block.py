@@ -1,12 +1,15 @@
 """A residual block: the sum of a branch and a shortcut."""
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from labcheck import probes
-from labcheck.authoring import Exercise, Incorrect, Inputs, near, observe, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, near, observe, wrong_if
 
 
 class ResidualBlock(nn.Module):
@@ -17,120 +20,118 @@ class ResidualBlock(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
         nn.init.zeros_(self.norm2.weight)
-        self.shortcut = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+        fits = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if fits else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.norm1(self.conv1(x)))
-        y = self.norm2(self.conv2(y))
-        return self.shortcut(x) + y
+        return self.shortcut(x) + self.norm2(self.conv2(y))
 
 
 solution = ResidualBlock
 
 
+def watched(answer: Callable, arguments: tuple, x: Tensor) -> dict[str, Any]:
+    """A probe: what a new block makes of |x|; and with other weights, what each convolution and batch norm did."""
+    block = call(answer, *arguments)
+    if not isinstance(block, nn.Module):
+        return {"instead": block}
+    layers: list[dict] = []
+
+    def see(layer: nn.Module, given: tuple, output: Tensor) -> None:
+        if isinstance(layer, nn.Conv2d | nn.BatchNorm2d):
+            kind = f"conv {layer.kernel_size[0]}×{layer.kernel_size[1]}" if isinstance(layer, nn.Conv2d) else "norm"
+            own = layer in block.modules() and id(layer) not in (each["id"] for each in layers)
+            values = {"given": given[0].detach().clone(), "output": output.detach().clone()}
+            layers.append({"kind": kind, "id": id(layer), "own": own, **values})
+
+    new = [call(block.train(mode), x.abs()) for mode in (True, False)]
+    output = call(block.train(), x)
+    if isinstance(output, Tensor) and output.requires_grad:
+        output.square().sum().backward()
+    slopes = [p.grad.abs().max() for n, p in block.named_parameters() if p.grad is not None and "bias" not in n]
+    with torch.no_grad():
+        for value in (*block.parameters(), *block.buffers()):
+            if value.is_floating_point():
+                value.copy_(torch.rand_like(value) + 0.1).mul_(torch.randn_like(value).sign() if value.dim() > 1 else 1)
+    with register_module_forward_hook(see):
+        output = call(block.eval(), x)
+    return {"new": new, "slope": float(max(slopes, default=0)), "layers": layers, "output": output}
+
+
 def judge(answer: Any, rng: Inputs) -> None:
     few, many = rng.size(3, 5), rng.size(6, 8)
     height, width = rng.sizes(2, 4, 6)
-    for inputs, outputs, stride in ((few, few, 1), (few, many, 1), (many, few, 1), (few, few, 2), (few, many, 2)):
+    for inputs, outputs, stride in ((few, few, 1), (few, many, 1), (few, few, 2), (many, few, 2)):
         x = rng.randn(5, inputs, 2 * height + 1, 2 * width)
-        seen = observe(answer, probes.layers, (inputs, outputs, stride), x)
-        if "instead" in seen or not isinstance(seen.get("output", x), Tensor):
+        here = f"With {inputs} → {outputs} channels and stride {stride}"
+        try:
+            seen = observe(answer, watched, (inputs, outputs, stride), x)
+        except AnswerRaised as raised:
+            wrong_if(
+                "must match" in str(raised),
+                "does_not_fit",
+                f"{here}, branch and shortcut do not fit together.",
+                look="`padding=1` in both convolutions; a 1×1 convolution as shortcut when stride or channels change",
+                yours=str(raised),
+            )
+            raise
+        if "instead" in seen or not isinstance(seen["output"], Tensor):
             what = seen.get("instead", seen.get("output"))
             raise Incorrect("Your block should be an nn.Module whose `forward` returns a tensor.", "a tensor", what)
-        judge_block(seen, x, outputs, stride, f"With {inputs} → {outputs} channels and stride {stride}")
+        judge_block(seen, x, x[:, :, ::stride, ::stride], outputs, here)
 
 
-def judge_block(seen: dict, x: Tensor, outputs: int, stride: int, here: str) -> None:
-    layers = seen["layers"]
+def judge_block(seen: dict, x: Tensor, every: Tensor, outputs: int, here: str) -> None:
+    """every: the pixels of x that a 1×1 convolution with the stride of the block looks at"""
+    output, branch, shortcut = seen["output"], [], []
+    if not all(layer["own"] for layer in seen["layers"]):
+        look = "a layer that `forward` calls twice or creates, or layers in a Python list: make each an attribute"
+        raise Incorrect("Each layer of the block needs its own weights, where an optimizer finds them.", look=look)
+    for layer in seen["layers"]:
+        sources = {"conv 1×1": [x, every], "norm": [x, *shortcut]}.get(layer["kind"], [])
+        if any(near(layer["given"], source) for source in sources):
+            shortcut.append(layer["output"])
+        else:
+            branch.append(layer)
+    kinds, right = [layer["kind"] for layer in branch], ["conv 3×3", "norm"] * 2
+    if kinds != right:
+        look = "the order of the layers, and the size of the kernels; only the shortcut has a 1×1 convolution"
+        raise Incorrect(
+            "The branch does not have these layers, in this order.", ", ".join(right), ", ".join(kinds), look
+        )
+    outputs_of = [layer["output"] for layer in branch]
+    sources = {
+        "the input of the block": x,
+        "what the first convolution returns": outputs_of[0],
+        "the ReLU of what the first batch norm returns": F.relu(outputs_of[1]),
+        "what the second convolution returns": outputs_of[2],
+    }
+    for layer, (source, value) in zip(branch, sources.items(), strict=True):
+        wrong_if(
+            not near(layer["given"], value) and not near(layer["given"], F.pad(value, (1,) * 4)),
+            "branch",
+            f"The branch is conv 3×3, norm, ReLU, conv 3×3, norm: no {layer['kind']} is applied to {source}.",
+        )
+    sizes = [tuple(output.shape[2:]) for output in outputs_of]
+    if sizes != [tuple(every.shape[2:])] * 4:
+        look = "the stride belongs to the first convolution, and `padding=1` to both"
+        raise Incorrect(f"{here}, a layer of the branch has the wrong size.", tuple(every.shape[2:]), sizes, look)
+    same_shape = x.shape == every.shape and x.shape[1] == outputs
+    sums = [outputs_of[3] + value for value in ([x] if same_shape else shortcut)]
     wrong_if(
-        not all(own for *_, own in layers) or len({weights for *_, weights, _ in layers}) < len(layers),
-        "weights",
-        "Each layer of the block needs its own weights, where an optimizer finds them.",
-        look="a layer that `forward` calls twice or creates, or layers in a Python list: make each an attribute",
-    )
-    branch = judge_branch(layers, x, stride)
-    wrong_if(
-        "error" in seen,
-        "does_not_fit",
-        f"{here}, branch and shortcut do not fit together: {seen.get('error')}.",
-        look="a 1×1 convolution with the same stride as shortcut, when stride or channels change",
-    )
-    points = [layer for layer in layers if layer[:2] == ("conv", 1)]
-    same_shape = branch.shape == x.shape
-    wrong_if(
-        same_shape and points,
-        "shortcut_not_plain",
-        "Where the shape stays the same, the shortcut is the input itself, not a convolution of it.",
-        look="`nn.Identity()` where stride is 1 and the channels are equal",
-    )
-    every = x[:, :, ::stride, ::stride]
-    points = [layer for layer in points if same(layer[4], x) or same(layer[4], every)]
-    norms = [layer for layer in layers if layer[0] == "norm" and any(same(layer[4], point[5]) for point in points)]
-    shortcuts = [x] if same_shape else [layer[5] for layer in (*points, *norms)]
-    output = seen["output"]
-    wrong_if(
-        any(same(output, F.relu(branch) + shortcut) for shortcut in shortcuts),
-        "relu_before_sum",
-        "There is a ReLU between the last batch norm and the sum, so the branch can add but never subtract.",
-        look="the ReLU may come after the sum",
-    )
-    wrong_if(
-        not any(same(output, branch + shortcut) or same(output, F.relu(branch + shortcut)) for shortcut in shortcuts),
+        not any(near(output, total) or near(output, F.relu(total)) for total in sums),
         "not_the_sum",
         f"{here}, your block does not return the sum of branch and shortcut, each of them once and as it is.",
-        look="`return self.shortcut(x) + self.branch(x)`; the shortcut is `nn.Identity()` or a 1×1 convolution",
+        look="`return self.shortcut(x) + self.branch(x)`, with a ReLU only after the sum; the shortcut is "
+        "`nn.Identity()` where the shape stays the same, and otherwise a 1×1 convolution",
     )
     wrong_if(
-        same_shape and not all(same(new, x.abs()) for new in seen["new"]),
-        "not_the_identity",
-        "A new block already changes its input: the branch does not start at zero.",
-        look="`nn.init.zeros_` on the weight of the last batch norm",
+        (same_shape and not all(near(new, x.abs()) for new in seen["new"])) or seen["slope"] < 0.1,
+        "start",
+        "A new block should be the identity, and still learn: only the last batch norm starts with weight 0.",
+        look="`nn.init.zeros_` on the weight of the last batch norm, no other zeros, and no `requires_grad_(False)`",
     )
-    wrong_if(
-        not seen["slope"] > 0.1,
-        "does_not_learn",
-        "The branch starts at zero and stays there: none of its weights gets a gradient. Only the last batch norm "
-        "starts with weight 0.",
-        look="a zero in the first batch norm, or `requires_grad`",
-    )
-
-
-def judge_branch(layers: list[tuple], x: Tensor, stride: int) -> Tensor:
-    """What comes out of the branch: the layers are found by the values that go into them."""
-    values = [x]
-    for kind, side, step, given, relu in (
-        ("conv", 3, stride, "the input", False),
-        ("norm", 0, 0, "the output of the first convolution", True),
-        ("conv", 3, 1, "the ReLU of the first batch norm's output", False),
-        ("norm", 0, 0, "the output of the second convolution", False),
-    ):
-        padded = [F.pad(value, (1,) * 4) for value in values if side]
-        found = [each for each in layers if each[:2] == (kind, side) and any(same(each[4], v) for v in values + padded)]
-        wrong_if(
-            not found,
-            "branch",
-            "The branch is not conv 3×3, batch norm, ReLU, conv 3×3, batch norm: there is no "
-            f"{'conv 3×3' if side else 'batch norm'} applied to {given}.",
-            look="the order of the layers, the size of the kernels, and what goes into each",
-            yours=", ".join(f"{each[0]} {each[1]}×{each[1]}" if each[1] else each[0] for each in layers),
-        )
-        _, _, strides, padding, entered, *_ = found[0]
-        wrong_if(
-            side and (strides != step or (padding == 0 and not any(same(entered, value) for value in padded))),
-            "stride_or_padding",
-            f"In the branch, the first convolution should have the stride of the block, here {stride}, the second one "
-            "stride 1, and both `padding=1`, so that the edges stay.",
-            expected=f"stride {step}, padding 1",
-            yours=f"stride {strides}, padding {padding}",
-        )
-        values = [F.relu(each[5]) if relu else each[5] for each in found]
-    return values[0]
-
-
-def same(one: Any, other: Tensor) -> bool:
-    return near(one, other, 1e-4, 1e-4)
 
 
 exercise = Exercise(
@@ -140,13 +141,9 @@ exercise = Exercise(
     points=3,
     takeaway="You can stack many blocks that start as the identity: the gradient always has an open path.",
     hints=(
-        "Two paths lead from the input to the sum: the branch (conv, norm, ReLU, conv, norm) and the shortcut. "
-        "When can the shortcut be the input itself, and when not?",
-        "The shortcut is `nn.Identity()` as long as the stride is 1 and the channels are equal; otherwise it is a"
-        " 1×1 convolution with the same stride. With `nn.init.zeros_(self.norm2.weight)` the branch starts at "
-        "zero.",
-        "`self.branch = nn.Sequential(conv(inputs, outputs, 3, stride, padding=1), norm, ReLU, conv(outputs, outputs, "
-        "3, padding=1), norm)`, and `return self.shortcut(x) + self.branch(x)`.",
+        "Two paths lead from the input to the sum: the branch (conv, norm, ReLU, conv, norm) and the shortcut. It is "
+        "`nn.Identity()` where stride is 1 and the channels are equal, else a 1×1 convolution with the same stride.",
+        "`self.shortcut(x) + self.branch(x)`, with `nn.init.zeros_` on the weight of the last batch norm.",
     ),
     judge=judge,
     seconds=probes.SLOW_START,

@@ -5,10 +5,9 @@ import io
 import re
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, call, equal, observe, same, wrong_if
@@ -46,38 +45,33 @@ def learn(model: nn.Module, optimizer: Optimizer, batches: list[Batch]) -> None:
 
 def state_of(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
     momentum = copy.deepcopy(optimizer.state_dict()["state"])
-    state = {"the weights": weights(model), "the momentum": momentum, "the random state": torch.get_rng_state()}
-    return state | {"the mode": model.training}
-
-
-def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    return [name for name in one if not equal(one[name], other[name])]
+    return {"weights": weights(model), "mode": model.training, "momentum": momentum, "random": torch.get_rng_state()}
 
 
 def stop_and_go_on(answer: Any, batches: list[Batch], epoch: int, seed: int) -> dict[str, Any]:
     """A probe: train, save, put back into a fresh model and optimizer as in another process, and train on."""
     attempted(answer)
-    if not isinstance(answer, tuple | list) or len(answer) != 2 or not all(callable(part) for part in answer):
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
         return {"instead": answer}
-    save, put_back = map(attempted, answer)
+    save, put_back = answer
     model, optimizer = fresh(seed)
     learn(model, optimizer, batches[:3])
     before = state_of(model, optimizer)
-    state = call(save, model, optimizer, epoch, may_change=True)
-    seen: dict[str, Any] = {"altered": differing(before, state_of(model, optimizer))}
+    state, file = call(save, model, optimizer, epoch, may_change=True), io.BytesIO()
+    seen: dict[str, Any] = {"before": before, "saved": state_of(model, optimizer)}
     try:
-        file = io.BytesIO()
         torch.save(state, file)
-        state = torch.load(io.BytesIO(file.getvalue()), map_location="cpu")
+        file.seek(0)
+        state = torch.load(file, map_location="cpu")
     except Exception as error:
         refused = re.search(r"GLOBAL (\S+)", str(error))
-        return seen | {"not saved": refused[1] if refused else type(error).__name__}
+        return seen | {"refused": refused[1] if refused else str(error).splitlines()[0]}
     call(save, *fresh(seed + 2), epoch + 1, may_change=True)  # `state` has to be enough, whatever is saved later
-    other, its_optimizer = fresh(seed + 1)
-    result = call(put_back, other, its_optimizer, state, may_change=True, may_return_none=True)
-    lost = differing(before, state_of(other, its_optimizer))
-    learn(other, its_optimizer, batches[3:])
-    return seen | {"lost": lost, "epoch": result, "weights": weights(other)}
+    model, optimizer = fresh(seed + 1)
+    seen["epoch"] = call(put_back, model, optimizer, state, may_change=True, may_return_none=True)
+    seen["restored"] = state_of(model, optimizer)
+    learn(model, optimizer, batches[3:])
+    return seen | {"weights": weights(model)}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
@@ -85,35 +79,33 @@ def judge(answer: Any, rng: Inputs) -> None:
     epoch, seed = rng.size(3, 60), rng.size(0, 999)
     seen = observe(answer, stop_and_go_on, batches, epoch, seed)
     if "instead" in seen:
-        look = "the call of `check`"
-        raise Incorrect("The check needs your two functions, (checkpoint, restore).", yours=seen["instead"], look=look)
+        raise Incorrect("The check needs your two functions, (checkpoint, restore).", yours=seen["instead"])
+    before = seen["before"]
     wrong_if(
-        seen["altered"],
+        not equal(before, seen["saved"]),
         "altered",
-        f"Saving changed the run. After `checkpoint`, this is different: {', '.join(map(str, seen['altered']))}.",
+        "Saving changed the run: after `checkpoint`, the weights, the mode, the momentum or the random state differ.",
         look="`checkpoint`: a function that returns a state does not change it",
     )
     wrong_if(
-        "not saved" in seen,
+        "refused" in seen,
         "not_saved",
-        f"What you return cannot go through a file ({seen.get('not saved')}): `torch.load` takes tensors, numbers, "
-        "strings and containers, and refuses any other object, such as a whole model or a NumPy array.",
+        "What you return cannot go through a file: `torch.save` and `torch.load` take tensors, numbers, strings and "
+        "containers, and no other objects, such as a whole model or a NumPy array.",
         look="`model.state_dict()` instead of `model`; `torch.get_rng_state()` is a tensor",
+        expected="a state that `torch.load` accepts",
+        yours=seen.get("refused"),
     )
+    restored, what = seen["restored"], "The row of all weights after `restore`"
+    same(restored["weights"], before["weights"], what, look="`load_state_dict` of the model that `restore` gets")
     wrong_if(
-        "the weights" in seen["lost"],
-        "weights",
-        "After `restore`, the model does not have the saved weights.",
-        look="`model.load_state_dict(…)`. Is it the model you were given? Is all you need in `state`?",
-    )
-    wrong_if(
-        "the momentum" in seen["lost"],
+        not equal(restored["momentum"], before["momentum"]),
         "momentum",
         "After `restore`, the optimizer does not have the saved momentum.",
         look="`optimizer.state_dict()` in checkpoint; in restore, `load_state_dict` of the given optimizer",
     )
     wrong_if(
-        "the random state" in seen["lost"],
+        not equal(restored["random"], before["random"]),
         "random",
         "The random numbers do not continue where they stopped, so dropout drops different values. A seed makes them "
         "start over.",
@@ -121,10 +113,9 @@ def judge(answer: Any, rng: Inputs) -> None:
     )
     model, optimizer = fresh(seed)
     learn(model, optimizer, batches)
-    look = "is all of the state put back, and nothing else changed?"
-    same(seen["weights"], weights(model), "The row of all weights after going on", rtol=1e-6, atol=1e-7, look=look)
-    number = seen["epoch"].item() if isinstance(seen["epoch"], Tensor | np.number) else seen["epoch"]
-    same(number, epoch, "The epoch that `restore` returns", look="the last line of `restore`")
+    what, look = "The row of all weights after going on", "what else `restore` changes"
+    same(seen["weights"], weights(model), what, rtol=1e-6, atol=1e-7, look=look)
+    same(seen["epoch"], epoch, "The epoch that `restore` returns", dtype=False, look="the last line of `restore`")
 
 
 exercise = Exercise(
@@ -139,9 +130,7 @@ exercise = Exercise(
         "What changes from step to step? The weights, what the optimizer remembers, the state of the random generator "
         "that dropout draws from, and the number of the epoch.",
         "`model.state_dict()`, `optimizer.state_dict()`, `torch.get_rng_state()`; back with `load_state_dict` (twice) "
-        "and `torch.set_rng_state`.",
-        '`return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "random": torch.get_rng_state(), '
-        '"epoch": epoch}`, and in `restore` the same four the other way around, ending in `return state["epoch"]`.',
+        'and `torch.set_rng_state`; `restore` ends in `return state["epoch"]`.',
     ),
     judge=judge,
 )

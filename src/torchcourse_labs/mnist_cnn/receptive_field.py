@@ -1,6 +1,7 @@
 """How many pixels of the image one number of the last layer sees."""
 
 import math
+from collections.abc import Callable
 
 from labcheck.authoring import Exercise, Inputs, Spec, looks_like
 
@@ -13,20 +14,13 @@ def draw(rng: Inputs) -> list[tuple[Layers]]:
 
 
 def solution(layers: Layers) -> int:
-    return 1 + sum((kernel - 1) * step_before(layers, i) for i, (kernel, _) in enumerate(layers))
+    return field(layers, math.prod)
 
 
-def step_before(layers: Layers, i: int) -> int:
-    """How many pixels of the image one step of layer i is."""
-    return math.prod(stride for _, stride in layers[:i])
-
-
-def added_strides(layers: Layers) -> int:
-    return 1 + sum((kernel - 1) * (sum(s for _, s in layers[:i]) or 1) for i, (kernel, _) in enumerate(layers))
-
-
-def latest_stride(layers: Layers) -> int:
-    return 1 + sum((kernel - 1) * (layers[i - 1][1] if i else 1) for i, (kernel, _) in enumerate(layers))
+def field(layers: Layers, step: Callable) -> int:
+    """A pixel, and for each layer kernel - 1 steps; `step` makes the width of one from the strides before the layer."""
+    strides = [stride for _, stride in layers]
+    return 1 + sum((kernel - 1) * step(strides[:i]) for i, (kernel, _) in enumerate(layers))
 
 
 exercise = Exercise(
@@ -48,43 +42,28 @@ exercise = Exercise(
             looks_like(
                 "no_strides",
                 "The strides are missing: after a stride of 2, one step is two pixels.",
-                lambda layers: 1 + sum(kernel - 1 for kernel, _ in layers),
+                lambda layers: field(layers, lambda before: 1),
             ),
             looks_like(
                 "own_stride",
                 "A layer's own stride does not matter: what counts is the product of the strides before it.",
-                lambda layers: 1 + sum((k - 1) * step_before(layers, i + 1) for i, (k, _) in enumerate(layers)),
                 lambda layers: 1 + sum((k - 1) * stride for k, stride in layers),
+                lambda layers: (
+                    1 + sum((k - 1) * math.prod(s for _, s in layers[: i + 1]) for i, (k, _) in enumerate(layers))
+                ),
             ),
             looks_like(
                 "whole_kernels",
                 "You added the kernels. A kernel adds k − 1 steps: one pixel is counted already.",
                 lambda layers: sum(kernel for kernel, _ in layers),
-                lambda layers: 1 + sum(kernel for kernel, _ in layers),
-                lambda layers: sum(k * step_before(layers, i) for i, (k, _) in enumerate(layers)),
-                lambda layers: 1 + sum(k * step_before(layers, i) for i, (k, _) in enumerate(layers)),
-            ),
-            looks_like(
-                "no_middle",
-                "The pixel in the middle is missing: start with a field of 1.",
-                lambda layers: solution(layers) - 1,
+                lambda layers: field([(kernel + 1, stride) for kernel, stride in layers], math.prod) - 1,
+                lambda layers: field([(kernel + 1, stride) for kernel, stride in layers], math.prod),
             ),
             looks_like(
                 "strides_added",
                 "You added the strides of the layers before, or used only the last one: they multiply.",
-                added_strides,
-                latest_stride,
-                lambda layers: added_strides(layers) + sum(k - 1 for k, _ in layers[1:]),
-            ),
-            looks_like(
-                "reversed",
-                "This is right for the layers in the opposite order: which one comes first?",
-                lambda layers: solution(layers[::-1]),
-            ),
-            looks_like(
-                "product",
-                "This is the product of the strides: how far one step moves, in pixels.",
-                lambda layers: step_before(layers, len(layers)),
+                lambda layers: field(layers, lambda before: sum(before) or 1),
+                lambda layers: field(layers, lambda before: [1, *before][-1]),
             ),
         ],
     ),

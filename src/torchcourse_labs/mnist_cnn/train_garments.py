@@ -2,17 +2,18 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import TensorDataset
 
-from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, observe, wrong_if
-from labcheck.probes import Batch
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, wrong_if
 from torchcourse import data
+from torchcourse.lab.budget import Budget
 from torchcourse_labs.mnist_cnn.small_net import solution as SmallNet
 
 STEPS = 80  # batches that the answer gets
@@ -20,8 +21,7 @@ ENOUGH = 0.65  # accuracy after so few steps: sound trainings are above, real ga
 
 
 @functools.cache
-def garments() -> Any:
-    """Some of Fashion-MNIST's training images."""
+def garments() -> data.ImageSet:
     return data.load("fashion_mnist", "train").subset(slice(8000))
 
 
@@ -44,122 +44,73 @@ def solution(batches: Any) -> nn.Module:
     return model
 
 
-class OnePass:
-    """Batches that come once. `given` counts them."""
+def trained(answer: Callable, images: Tensor, labels: Tensor, steps: int, unseen: Tensor, seed: int) -> dict[str, Any]:
+    """A probe: train on so many batches, and see what the network says about images that it has not seen.
 
-    def __init__(self, batches: list[Batch]) -> None:
-        self.batches, self.passes, self.given = batches, 0, 0
-
-    def __iter__(self) -> Iterator[Batch]:
-        self.passes += 1
-        if self.passes > 1:
-            raise RuntimeError(f"the {len(self.batches)} batches come only once")
-        for batch in self.batches:
-            self.given += 1
-            yield batch
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-
-def watched(answer: Callable, images: Tensor, labels: Tensor, unseen: Tensor, seed: int) -> dict[str, Any]:
-    """A probe: train on these garments, and see what the network says about some that it has not seen."""
+    most: steps that any parameter has taken with a gradient; steps: the same of the network that comes back
+    """
     torch.manual_seed(seed)
-    batches = OnePass(list(zip(images.split(64), labels.split(64), strict=True)))
-    steps, rates, with_gradient = Counter(), [], []
+    taken: Counter[int] = Counter()
 
-    def see(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        steps[id(parameters[0])] += 1  # a new optimizer for a second round counts, too
-        rates.append(max(float(group["lr"]) for group in optimizer.param_groups))
-        with_gradient.append(any(each.grad is not None for each in parameters))
+    def count(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        taken.update(id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
 
-    with register_optimizer_step_pre_hook(see):
-        model = call(answer, batches, may_change=True, may_return_none=True)
-    seen = {"passes": batches.passes, "given": batches.given, "steps": max(steps.values(), default=0), "rates": rates}
-    seen["with gradient"] = sum(with_gradient)
+    with register_optimizer_step_pre_hook(count):
+        model = call(answer, Budget(TensorDataset(images, labels), steps), may_change=True, may_return_none=True)
     if not isinstance(model, nn.Module):
-        return seen | {"instead": model}
-    model.cpu().eval()
+        return {"instead": model}
+    seen = {"most": max(taken.values(), default=0), "steps": max((taken[id(p)] for p in model.parameters()), default=0)}
     with torch.no_grad():
-        seen["logits"] = call(model, unseen, may_return_none=True)
-        seen["between"] = call(model, (unseen[::2] + unseen[1::2]) / 2, may_return_none=True)
-    return seen
+        return seen | {"logits": call(model.cpu().eval(), unseen, may_return_none=True)}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
     order, n = rng.permutation(len(garments())), 64 * STEPS
     learned, unseen = garments().subset(order[:n]), garments().subset(order[n : n + 1000])
-    images = normalized(learned.images), learned.labels, normalized(unseen.images)
-    try:
-        seen = observe(answer, watched, *images, rng.size(0, 10**6))
-    except AnswerRaised as raised:
-        if "batches come only once" not in str(raised):
-            raise
-        seen = {"passes": 2}
-    wrong_if(
-        seen["passes"] > 1,
-        "second_pass",
-        "You went through the batches a second time: they come only once.",
-        look="one loop, no epochs; `next(iter(batches))` counts as a pass, too",
-    )
+    images = normalized(unseen.images)
+    batches = normalized(learned.images), learned.labels, STEPS
+    seen = observe(answer, trained, *batches, torch.cat([images, (images[::2] + images[1::2]) / 2]), rng.size(0, 10**6))
     if "instead" in seen:
-        raise Incorrect(
-            "Your function should return the trained network.", yours=seen["instead"], look="`return model`"
-        )
-    logits = seen["logits"]
-    if not isinstance(logits, Tensor) or logits.shape != (1000, 10):
-        raise Incorrect("The network should give logits for 1,000 images.", "a tensor of shape (1000, 10)", logits)
-    judge_training(seen, logits.float(), unseen.labels)
-
-
-def judge_training(seen: dict[str, Any], logits: Tensor, classes: Tensor) -> None:
-    accuracy = (logits.argmax(1) == classes).float().mean().item()
-    low, rates = accuracy < ENOUGH, seen["rates"]
-    it_gets = f"{accuracy:.1%} of the garments are right, and at least 65% should be."
-    bounded = ((logits >= 0) & (logits <= 1)).all() or torch.allclose(logits.exp().sum(1), torch.ones(1000), atol=1e-4)
+        raise Incorrect("Your function should return the trained network.", "an nn.Module", seen["instead"])
+    if not isinstance(seen["logits"], Tensor) or seen["logits"].shape != (1500, 10):
+        raise Incorrect("The network should give ten logits for each image.", (1500, 10), seen["logits"])
+    logits, between = seen["logits"].float().split([1000, 500])
+    accuracy, steps = (logits.argmax(1) == unseen.labels).float().mean().item(), seen["steps"]
     wrong_if(
-        bounded,
+        ((logits >= 0) & (logits <= 1)).all() or near(logits.exp().sum(1), torch.ones(1000)),
         "softmax",
         "Your network ends with a softmax, a log-softmax, or a sigmoid, but the exercise asks for logits: "
         "`cross_entropy` has a softmax inside.",
         look="the last line of `forward`, or the last layer in `__init__`",
     )
     wrong_if(
-        seen["steps"] > STEPS,
+        seen["most"] > STEPS,
         "more_steps",
-        f"Your optimizer took {seen['steps']} steps with 80 batches. Use each batch for one step.",
+        f"Your optimizer took {seen['most']} steps with 80 batches. Use each batch for one step.",
         look="a loop inside the loop over the batches, or batches that are kept for a second round",
     )
     wrong_if(
-        low and seen["given"] < STEPS,
-        "stopped_early",
-        f"Your loop ended after {seen['given']} of 80 batches. {it_gets}",
-        look="a `return` or `break` inside the loop, or no loop",
+        accuracy < ENOUGH and steps < STEPS,
+        "few_steps",
+        f"The network that you return has taken {steps} steps with a gradient, but there are 80 batches. "
+        f"{accuracy:.1%} of the garments are right, and at least 65% should be.",
+        look="`loss.backward()`, then `optimizer.step()`, for each batch, and no `zero_grad` between the two; a "
+        "`return` or `break` inside the loop; an optimizer for the weights of another network",
     )
     wrong_if(
-        low and not seen["with gradient"],
-        "no_gradient",
-        f"Your optimizer took {seen['steps']} steps, none of them with a gradient. {it_gets}",
-        look="`loss.backward()`, then `optimizer.step()`, and no `zero_grad` between the two",
-    )
-    wrong_if(
-        low and sum(rate < max(rates) / 1000 for rate in rates) > STEPS / 2,
-        "rate_fell",
-        f"For more than half of the steps, your learning rate was less than a thousandth of its maximum. {it_gets}",
-        look="the scheduler counts the calls of its `step()`, and here that is one for each batch",
-    )
-    wrong_if(
-        not low and torch.allclose(seen["between"].float(), (logits[::2] + logits[1::2]) / 2, atol=1e-3),
+        accuracy >= ENOUGH and near(between, (logits[::2] + logits[1::2]) / 2, atol=1e-3),
         "linear",
         "Your network is linear: the logits of the mean of two images are the mean of their logits. In so few "
         "steps, that does as well as a small convolutional network, but with more steps it would fall behind.",
         look="at least two layers, with a nonlinearity such as ReLU between them",
     )
-    if low:
-        look = f"the learning rate, by factors of three (yours went up to {max(rates, default=0):g}), and `zero_grad` "
-        look += "once for each batch. Near 10%, it is guessing: does the loss fall, and is it the network you trained?"
-        raise Incorrect("Your network has not learned enough.", "at least 65% right", f"{accuracy:.1%}", look)
+    if accuracy < ENOUGH:
+        problem = f"Your network has not learned enough in {steps} steps."
+        look = (
+            "does the loss fall? Print it. Then `zero_grad` once for each batch, and the learning rate, by factors of "
+        )
+        look += "three; a scheduler counts the calls of its `step()`, here one for each batch"
+        raise Incorrect(problem, "at least 65% of unseen garments right", f"{accuracy:.1%}", look)
 
 
 exercise = Exercise(
@@ -171,9 +122,8 @@ exercise = Exercise(
     takeaway="Under a budget, the learning rate and its schedule matter more than the network.",
     hints=(
         "A network, an optimizer, and the loop of chapter 02, once over the batches. Then tune the learning rate.",
-        "`len(batches)` is known in advance, so the learning rate can rise and fall within it: OneCycleLR.",
-        "`optimizer = torch.optim.Adam(model.parameters(), lr=0.01)`, `OneCycleLR(optimizer, 0.01, "
-        "total_steps=len(batches))`, and `scheduler.step()` after each `optimizer.step()`.",
+        "`optimizer = torch.optim.Adam(model.parameters(), lr=0.01)`, and a learning rate that rises and falls: "
+        "`OneCycleLR(optimizer, 0.01, total_steps=len(batches))`, `scheduler.step()` after each `optimizer.step()`.",
     ),
     judge=judge,
 )

@@ -21,18 +21,15 @@ def in_numpy(before, after, t):
 RIGHT = [in_python, in_numpy, lambda *given: tuple(map(torch.tensor, solution(*given)))]
 
 WRONG = {
-    "verdict": [
-        *mutants(in_python, "mean > half]", "mean > 0]", "abs(mean) > half]", "mean >= half]", "mean < half]"),
-        lambda *given: (*solution(*given)[:2], "real"),
+    "spread_of_scores": [
+        lambda before, after, t: ((after - before).mean().item(), t * after.std().item() / len(after) ** 0.5, True),
     ],
+    "no_root_n": mutants(in_python, "/ n) ** 0.5", ") ** 0.5", "/ n / n) ** 0.5"),
+    "verdict": mutants(in_python, "mean > half]", "mean > 0]", "mean >= half]", "'real']"),
     None: [
         lambda *given: solution(*given)[:2],
-        lambda *given: solution(*given)[0],
-        lambda *given: None or print(*solution(*given)),
-        lambda before, after, t: (after - before, *solution(before, after, t)[1:]),
-        *mutants(in_python, "b - a", "a - b", "abs(b - a)", "100 * (b - a)", "b"),
-        *mutants(in_python, "sum(gains) / len(gains)", "sum(gains)", "max(gains)", "sorted(gains)[len(gains) // 2]"),
-        *mutants(in_python, "/ n) ** 0.5", "/ n)", "/ n) ** 0.5 * 2"),
-        lambda before, after, t: (*solution(before, after, t)[1::-1], True),
+        *mutants(in_python, "b - a", "a - b", "abs(b - a)"),
+        *mutants(in_python, "half = t", "half = 1.96"),
+        *mutants(in_python, "(n - 1)", "n"),
     ],
 }

@@ -28,9 +28,9 @@ class InOneSequence(nn.Module):
         return y.clamp(min=0)
 
 
-SUM, INSIDE, OUTSIDE = "self.shortcut(x) + y", "F.relu(self.norm1(self.conv1(x)))", "self.norm2(self.conv2(y))"
-NEEDED, ZEROS = "if stride != 1 or inputs != outputs", "nn.init.zeros_(self.norm2.weight)"
-FIRST, SECOND = "outputs, 3, stride, padding=1", "outputs, outputs, 3, padding=1"
+SHORTCUT, BRANCH = "self.shortcut(x)", "self.norm2(self.conv2(y))"
+SUM, INSIDE = f"{SHORTCUT} + {BRANCH}", "F.relu(self.norm1(self.conv1(x)))"
+FITS, ZEROS, FIRST = "stride == 1 and inputs == outputs", "nn.init.zeros_(self.norm2.weight)", "outputs, 3, stride"
 
 RIGHT = [
     InOneSequence,
@@ -38,50 +38,30 @@ RIGHT = [
     mutant(
         ResidualBlock,
         ("1, stride, bias=False", "1, bias=False"),
-        (SUM, "self.shortcut(x[:, :, :: self.conv1.stride[0], :: self.conv1.stride[1]]) + y"),
+        (SHORTCUT, "self.shortcut(x[:, :, :: self.conv1.stride[0], :: self.conv1.stride[1]])"),
     ),
 ]
 
 WRONG = {
-    "weights": [
-        *mutants(ResidualBlock, OUTSIDE, "self.norm1(self.conv2(y))"),
-        mutant(
-            ResidualBlock, ("self.conv2 =", "self.convs = [None]; self.convs[0] ="), ("self.conv2(", "self.convs[0](")
-        ),
-    ],
     "branch": [
         *mutants(ResidualBlock, INSIDE, "self.norm1(F.relu(self.conv1(x)))", "self.norm1(self.conv1(x))"),
-        *mutants(
-            ResidualBlock, INSIDE, "F.gelu(self.norm1(self.conv1(x)))", "F.relu(self.norm1(self.conv1(x.relu())))"
-        ),
-        *mutants(ResidualBlock, OUTSIDE, "self.conv2(y)", "self.norm2(nn.functional.dropout(self.conv2(y)))"),
-        *mutants(ResidualBlock, FIRST, "outputs, 5, stride, padding=2"),
-    ],
-    "stride_or_padding": [
-        *mutants(ResidualBlock, FIRST, "outputs, 3, stride", "outputs, 3, padding=1"),
-        *mutants(ResidualBlock, SECOND, "outputs, outputs, 3, stride, padding=1"),
+        *mutants(ResidualBlock, INSIDE, "F.gelu(self.norm1(self.conv1(x)))"),
     ],
     "does_not_fit": [
-        *mutants(ResidualBlock, NEEDED, "if False", "if stride != 1", "if inputs != outputs"),
+        *mutants(ResidualBlock, FITS, "True", "inputs == outputs"),
         *mutants(ResidualBlock, "1, stride, bias", "1, bias"),
+        *mutants(ResidualBlock, f"{FIRST}, padding=1", FIRST),
     ],
-    "shortcut_not_plain": mutants(ResidualBlock, NEEDED, "if True"),
-    "relu_before_sum": mutants(ResidualBlock, SUM, "self.shortcut(x) + F.relu(y)"),
     "not_the_sum": [
-        *mutants(
-            ResidualBlock, SUM, "y", "self.shortcut(x)", f"{SUM} + y", "(self.shortcut(x) + y).repeat(1, 2, 1, 1)"
-        ),
-        *mutants(ResidualBlock, "nn.Identity()", "nn.BatchNorm2d(inputs)"),
-        *mutants(ResidualBlock, "inputs, outputs, 1, stride", "inputs, outputs, 3, stride, 1"),
+        *mutants(ResidualBlock, FITS, "False"),
+        *mutants(ResidualBlock, BRANCH, f"F.relu({BRANCH})"),
+        *mutants(ResidualBlock, SUM, BRANCH),
     ],
-    "not_the_identity": mutants(ResidualBlock, ZEROS, "pass"),
-    "does_not_learn": [
-        *mutants(ResidualBlock, ZEROS, f"nn.init.zeros_(self.norm1.weight); {ZEROS}"),
-        *mutants(ResidualBlock, ZEROS, f"{ZEROS}; self.requires_grad_(False)"),
-    ],
+    "start": mutants(ResidualBlock, ZEROS, "pass", f"nn.init.zeros_(self.norm1.weight); {ZEROS}"),
     None: [
         lambda inputs, outputs, stride=1: lambda x: x,
-        *mutants(ResidualBlock, "super().__init__()", "pass"),
-        *mutants(ResidualBlock, SUM, "self.shortcut(x), y", "None"),
+        *mutants(ResidualBlock, "self.norm2(", "self.norm1("),
+        *mutants(ResidualBlock, "self.norm2(self.conv2(y))", "self.conv2(y)"),
+        mutant(ResidualBlock, (FIRST, "outputs, 3"), ("outputs, outputs, 3", "outputs, outputs, 3, stride")),
     ],
 }

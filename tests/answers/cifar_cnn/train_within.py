@@ -5,11 +5,6 @@ from torchcourse import models
 from torchcourse_labs.cifar_cnn.train_within import solution
 
 
-class Pixels(nn.Module):
-    def forward(self, images):
-        return images.float() / 255
-
-
 def linear(budget):
     import torch
 
@@ -33,24 +28,22 @@ RIGHT = [
     ),
 ]
 
-NEW = "nn.Sequential(models.Normalize('cifar10'), nn.Flatten(), nn.Linear(3072, 10))"
-
 WRONG = {
     "few_steps": [
         *mutants(linear, "loss.backward()", "loss.backward()\n        if budget.used > 20: break"),
-        *mutants(linear, "optimizer.step()", "pass"),
-        *mutants(linear, "return model", f"return {NEW}"),
-        lambda budget: nn.Sequential(Pixels(), nn.Flatten(), nn.Linear(3072, 10)),
+        *mutants(
+            linear,
+            "return model",
+            "return nn.Sequential(models.Normalize('cifar10'), nn.Flatten(), nn.Linear(3072, 10))",
+        ),
     ],
     "more_steps": mutants(linear, "optimizer.step()", "optimizer.step()\n        optimizer.step()"),
     "bytes": [lambda budget: nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))],
-    "nan": mutants(linear, "loss.backward()", "(loss * float('inf')).backward()"),
     "probabilities": mutants(linear, "return model", "return nn.Sequential(model, nn.Softmax(1))"),
     None: [
         linear,
         lambda budget: (nn.Linear(3072, 10), []),
-        lambda budget: nn.Sequential(Pixels(), nn.Flatten(), nn.Linear(3072, 2)),
         *mutants(linear, "for images", "list(budget)\n    for images"),
-        *mutants(linear, "lr=0.003", "lr=1e-9"),
+        *mutants(linear, "loss.backward()", "(loss * float('inf')).backward()"),
     ],
 }

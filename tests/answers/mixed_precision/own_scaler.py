@@ -1,6 +1,6 @@
 import numpy as np
 import torch
-from support.answers import mutant, mutants
+from support.answers import mutants
 
 from torchcourse_labs.mixed_precision.own_scaler import solution
 
@@ -36,29 +36,18 @@ FINITE, DIVIDE = "all(parameter.grad.isfinite().all() for parameter in parameter
 SKIP, STEP = "state.update(scale=scale / 2, good=0)", "    optimizer.step()"
 
 WRONG = {
-    "no_step": mutants(solution, STEP, "    pass")
-    + mutants(solution, FINITE, "all(p.grad.abs().max() * scale < 65504 for p in parameters)"),
     "still_scaled": mutants(solution, DIVIDE, "pass"),
-    "infinite": mutants(solution, FINITE, "True", "loss.isfinite()", "all(p.grad.isfinite().any() for p in parameters)")
-    + mutants(solution, FINITE, "any(p.grad.isfinite().all() for p in parameters)")
-    + mutants(solution, FINITE, "not any(p.grad.isnan().any() for p in parameters)")
-    + mutants(solution, FINITE, "all(p.grad.isfinite().all() for p in parameters[:1])"),
+    "infinite": mutants(solution, FINITE, "True", "all(p.grad.isfinite().all() for p in parameters[:1])"),
     "partial_step": [
         *mutants(solution, SKIP, f"[p.grad.nan_to_num_(0, 0, 0) for p in parameters]; optimizer.step(); {SKIP}"),
-        *mutants(solution, SKIP, f"[p.grad.zero_() for p in parameters]; optimizer.step(); {SKIP}"),
         *mutants(solution, DIVIDE, f"{DIVIDE}; parameter.grad.nan_to_num_(0, 0, 0)"),
     ],
     None: [
+        *mutants(solution, STEP, "    pass"),
         *mutants(solution, " if p.grad is not None", ""),
-        *mutants(solution, "(loss * scale)", "loss"),
-        *mutants(solution, "in parameters:", "in optimizer.param_groups[0]['params'][:1]:"),
         *mutants(solution, SKIP, "state.update(good=0)", "state.update(scale=scale / 2)"),
-        *mutants(solution, "scale=scale * 2, good=0", "good=0", "scale=scale * 2", "scale=str(scale * 2), good=0"),
-        *mutants(solution, "== growth_interval", "> growth_interval", ">= max(growth_interval - 1, 1)"),
-        *mutants(solution, "return True", "return None", "return False", "return state"),
-        *mutants(solution, STEP, "    [p.data.sub_(0.1 * p.grad) for p in parameters]"),
-        mutant(
-            solution, (SKIP, "scale, state['good'] = scale / 2, 0"), ("state.update(scale=scale * 2, good=0)", "pass")
-        ),
+        *mutants(solution, "scale=scale * 2, good=0", "good=0", "scale=scale * 2"),
+        *mutants(solution, "== growth_interval", "> growth_interval"),
+        *mutants(solution, "return True", "return None"),
     ],
 }

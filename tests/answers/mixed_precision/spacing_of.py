@@ -20,15 +20,10 @@ RIGHT = [
 
 WRONG = {
     None: [
-        lambda value, dtype: -solution(value, dtype),
+        lambda value, dtype: torch.finfo(dtype).eps * 2.0 ** math.frexp(value)[1],
         lambda value, dtype: torch.finfo(dtype).eps * 2 ** math.floor(math.log2(value)),
         lambda value, dtype: print(solution(value, dtype)),
-        lambda value, dtype: str(solution(value, dtype)),
-        lambda value, dtype: solution(value, dtype) / 2,
         lambda value, dtype: solution(value, torch.float16),
         lambda value, dtype: solution(value, dtype) + stored(value, dtype).item(),
-        lambda value, dtype: torch.finfo(dtype).tiny,
-        lambda value, dtype: solution(value, dtype) / abs(value),
-        lambda value, dtype: abs(stored(value, dtype).item() - abs(value)),
     ],
 }

@@ -20,10 +20,9 @@ RIGHT = [step_by_step, from_the_end]
 
 WRONG = {
     None: [
-        lambda layers: solution(layers) if layers else 0,
+        lambda layers: solution(layers) - 1,
         lambda layers: solution(layers) * layers[0][0] // layers[0][0],
-        lambda layers: solution(layers) ** 2,
+        lambda layers: solution(layers[::-1]),
         lambda layers: math.prod(kernel for kernel, _ in layers),
-        lambda layers: (solution(layers), solution(layers)),
     ],
 }

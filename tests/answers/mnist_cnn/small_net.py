@@ -20,36 +20,23 @@ def short(*between, classes=10):
 RIGHT = [
     mutant(solution, (f"return {LOGITS}", f"self.seen = x; return {LOGITS}")),
     with_norm,
-    mutant(solution, (LAST, f"{LAST}; nn.init.zeros_(self.last.weight); nn.init.zeros_(self.last.bias)")),
-    lambda: nn.Sequential(nn.Conv2d(1, 10, 7, bias=False), nn.AdaptiveMaxPool2d(1), nn.Flatten()),
+    mutant(solution, (LAST, f"{LAST}; nn.init.zeros_(self.last.weight)")),
     lambda: nn.Sequential(nn.LazyConv2d(8, 5), nn.MaxPool2d(4), nn.Flatten(), nn.LazyLinear(10)),
 ]
 
 WRONG = {
     "hidden": [mutant(solution, ("self.conv2 =", "self.more = [0]; self.more[0] ="), ("self.conv2(", "self.more[0]("))],
-    "after_last": [
-        *mutants(solution, LOGITS, "self.last(x).softmax(1)", "self.last(x).log_softmax(1)"),
-        *mutants(solution, LOGITS, "self.last(x).sigmoid()", "self.last(x).tanh()", "self.last(x).relu()"),
-    ],
-    "random": mutants(solution, LOGITS, "self.last(F.dropout(x, 0.2))", "nn.Linear(784, 10)(x)"),
-    "company": mutants(solution, LOGITS, "self.last(x - x.mean(0))", "self.last(x).softmax(0)"),
+    "after_last": mutants(solution, LOGITS, *(f"self.last(x).{end}" for end in ("softmax(1)", "tanh()", "relu()"))),
+    "company": mutants(solution, LOGITS, "self.last(F.dropout(x, 0.2))", "self.last(x - x.mean(0))"),
     "no_convolution": [lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 20), nn.ReLU(), nn.Linear(20, 10))],
     "linear": [short(), short(nn.Dropout(0.1), nn.BatchNorm2d(8), nn.AvgPool2d(1))],
     "budget": [short(nn.ReLU(), nn.Conv2d(8, 8, 1), nn.Flatten(), nn.Linear(8 * 81, 8 * 81))],
-    "asleep": [
-        *mutants(solution, LAST, f"{LAST}; self.more = nn.Conv2d(8, 8, 3)", f"{LAST}; self.requires_grad_(False)"),
-        *mutants(solution, LOGITS, "self.last(x.detach())", "self.last(x).detach()"),
-    ],
+    "asleep": mutants(solution, LAST, f"{LAST}; self.more = nn.Conv2d(8, 8, 3)", f"{LAST}; self.requires_grad_(False)"),
     None: [
         nn.Flatten(),
-        lambda: [nn.Flatten(), nn.Linear(784, 10)],
-        *mutants(solution, "def forward", "def foward"),
         *mutants(solution, "super().__init__()", "pass"),
         *mutants(solution, ".flatten(1)", ".view(64, -1)"),
         *mutants(solution, f"return {LOGITS}", "self.last(x)"),
-        *mutants(solution, LOGITS, "self.last(x).tolist()", "self.last(x).argmax(1)", "self.last(x).squeeze()"),
-        *mutants(solution, LOGITS, "self.last(x).double()", "self.last(x) / 0", "self.last(x.mul_(2)).mean(0)"),
-        *mutants(solution, "F.max_pool2d(F.relu(self.conv1(x)), 2)", "F.max_pool2d(F.relu(self.conv1(x.mul_(2))), 2)"),
-        short(nn.ReLU(), classes=9),
+        *mutants(solution, LOGITS, "self.last(x).argmax(1)", "self.last(x).squeeze()", "self.last(x) / 0"),
     ],
 }
