@@ -27,7 +27,7 @@ from tools import course
 from tools.grade import __main__ as command
 from tools.grade import judge, sandbox
 from tools.grade.collect import survey
-from tools.grade.inside import plain
+from tools.grade.inside import wire
 from tools.grade.restore import Cell, restore
 from torchcourse.place import LABS
 
@@ -438,7 +438,7 @@ def test_grading_again_replaces_one_and_keeps_the_rest(graded):
     """A comment and a manual grade that a person gave stay, too."""
     from nbgrader.api import Gradebook
 
-    from tools.grade.book import Book, outputs_of
+    from tools.grade.gradebook import Book, outputs_of
 
     book = Book(graded / "nbgrader")
     with Gradebook(book.url) as gradebook:
@@ -605,7 +605,7 @@ def test_the_sandbox_knows_no_variable_and_no_file_of_the_grader(graded, monkeyp
     """Neither in the program nor in bubblewrap itself, which is the first process inside and can be looked at there."""
     monkeypatch.setenv("TOKEN_OF_THE_INSTRUCTOR", "secret")
     with sandbox.started({"cells": [], "served": {}}, [], sandbox.Limits(**SMALL), None) as box:
-        plain.receive(box.channel, 60)
+        wire.receive(box.channel, 60)
         started = [psutil.Process(box.process.pid), *psutil.Process(box.process.pid).children(recursive=True)]
         bubblewrap = [process for process in started if process.name() == "bwrap"]
         assert bubblewrap

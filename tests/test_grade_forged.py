@@ -15,7 +15,7 @@ import pytest
 from labcheck import exercise
 from tools import course
 from tools.grade import judge
-from tools.grade.inside import plain
+from tools.grade.inside import wire
 from tools.grade.review import signs
 
 INSIDE = course.ROOT / "tools" / "grade" / "inside"
@@ -60,8 +60,8 @@ NO_POINTS = {
     "what packs the reply": (
         "accumulate_epoch",
         """
-        import plain
-        plain.pack = lambda value: (None, b"")
+        import wire
+        wire.pack = lambda value: (None, b"")
         def accumulate_epoch(*args):
             return 0.0
         """,
@@ -183,16 +183,16 @@ NOTED = {
 SERVER = """
 import os, socket, sys
 sys.path.insert(0, sys.argv[1])
-import plain, play
+import run_submission, wire
 import labcheck
 listening = socket.socket(fileno=int(sys.argv[2]))
 while True:
     channel, _ = listening.accept()
     if os.fork() == 0:
-        (name, source), _ = plain.receive(channel)
+        (name, source), _ = wire.receive(channel)
         cell = {"__name__": "__main__"}
         exec(compile(source, "<cell>", "exec"), cell)
-        play.answer_questions(plain, cell[name], channel)
+        run_submission.answer_questions(wire, cell[name], channel)
         os._exit(0)
     channel.close()
 """
@@ -218,7 +218,7 @@ def verdict(server):
         judge.send_probes_by_value()
         with socket.socket(socket.AF_UNIX) as channel:
             channel.connect(server)
-            plain.send(channel, [name, textwrap.dedent(source)])
+            wire.send(channel, [name, textwrap.dedent(source)])
             return judge.judged(name, judge.Remote(channel), [1])
 
     return ask

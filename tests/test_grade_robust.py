@@ -31,12 +31,12 @@ from labcheck.show import Result
 from tools import course
 from tools.grade import __main__ as command
 from tools.grade import judge, results, sandbox
-from tools.grade.book import Book, Highlighter, outputs_of
 from tools.grade.collect import CELL, CELLS, CODE, survey
-from tools.grade.orderly import Signals, Stopped, temporary_folder, workplace
+from tools.grade.gradebook import Book, Highlighter, outputs_of
 from tools.grade.restore import restore
 from tools.grade.review import UNFINISHED as NOT_REVIEWED
 from tools.grade.review import UNPARSED, review, signs, solution
+from tools.grade.shutdown import Signals, Stopped, temporary_folder, workplace
 
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type")  # nbgrader's own use of its database
 
@@ -659,7 +659,7 @@ def test_what_a_killed_run_left_is_removed(tmp_path, monkeypatch):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     old = put(tmp_path / f"grade-{os.getuid()}-{gone.pid}" / "grade-x" / "etc" / "hosts", "")
-    words = "from tools.grade.orderly import temporary_folder; print(temporary_folder(), flush=True); input()"
+    words = "from tools.grade.shutdown import temporary_folder; print(temporary_folder(), flush=True); input()"
     # Another grader. Nothing may depend on its number: in a container or on a node, it isn't seen.
     monkeypatch.setattr(psutil, "pid_exists", lambda pid: False)
     with subprocess.Popen([sys.executable, "-c", words], cwd=course.ROOT, stdin=-1, stdout=-1, text=True) as other:

@@ -1,6 +1,6 @@
 """Judging from outside: an answer in another process gets the verdict that it would get here, whatever it tries.
 
-What runs in the sandbox at a check (`tools/grade/inside/play.py`) runs here without walls, in
+What runs in the sandbox at a check (`tools/grade/inside/run_submission.py`) runs here without walls, in
 a thread or a process.
 """
 
@@ -32,17 +32,17 @@ from labcheck.inputs import Inputs
 from labcheck.show import Foreign
 from tools import course
 from tools.grade import judge
-from tools.grade.inside import plain
+from tools.grade.inside import wire
 
 sys.path.insert(0, str(course.ROOT / "tools" / "grade" / "inside"))
-import play
+import run_submission
 
 
 @contextlib.contextmanager
-def elsewhere(answer: Any, serve: Any = play.answer_questions) -> Iterator[judge.Remote]:
+def elsewhere(answer: Any, serve: Any = run_submission.answer_questions) -> Iterator[judge.Remote]:
     """The answer at the other end of a channel, in a thread of this process."""
     ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=serve, args=(plain, answer, theirs))
+    thread = threading.Thread(target=serve, args=(wire, answer, theirs))
     thread.start()
     with ours:
         yield judge.Remote(ours)
@@ -58,7 +58,7 @@ def in_a_process(answer: Any) -> Iterator[judge.Remote]:
     if pid == 0:
         try:
             ours.close()
-            play.answer_questions(plain, answer, theirs)
+            run_submission.answer_questions(wire, answer, theirs)
         finally:
             os._exit(0)
     theirs.close()
@@ -69,7 +69,7 @@ def in_a_process(answer: Any) -> Iterator[judge.Remote]:
 
 def askable(answers: list[Any], most: int) -> list[Any]:
     """Of these answers, some that have to be called, from all over the list."""
-    asked = [answer for answer in answers if play.can_be_asked(answer)]
+    asked = [answer for answer in answers if run_submission.can_be_asked(answer)]
     return asked[:: max(1, -(-len(asked) // most))]
 
 
@@ -95,7 +95,7 @@ def test_the_verdict_is_the_same_from_outside(name):
 def test_an_answer_is_at_work_during_a_question_only():
     """A grader that hangs up in between has its verdict: no limit was met."""
     at_work, seen = threading.Event(), []
-    serve = functools.partial(play.answer_questions, at_work=at_work)
+    serve = functools.partial(run_submission.answer_questions, at_work=at_work)
     with elsewhere(lambda: seen.append(at_work.is_set()) or 1.0, serve) as remote:
         for _ in range(3):
             assert remote.observe(call) is not None
@@ -118,7 +118,7 @@ class Tape(RemoteAnswer):
                 raise judge.Lost
             return judge.Remote.understood(*replies.pop(0))
         self.sent.append(cloudpickle.dumps((probe, args, options)))
-        reply = play.reply_to(plain, probe, self.answer, args, options)
+        reply = run_submission.reply_to(wire, probe, self.answer, args, options)
         self.heard.setdefault(probe.__name__, []).append(reply)
         return judge.Remote.understood(*reply)
 
@@ -190,8 +190,8 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_plain_data_arrives_as_it_was(value):
-    document, block = plain.pack(value)
-    made = plain.unpack(json.loads(json.dumps(document)), block)
+    document, block = wire.pack(value)
+    made = wire.unpack(json.loads(json.dumps(document)), block)
     assert type(made) is type(value)
     if isinstance(value, torch.Tensor):
         assert made.dtype == value.dtype and made.requires_grad == value.requires_grad
@@ -220,15 +220,15 @@ def test_dots_of_a_lab_are_open_outside_too(chapter, name, first, outcome, messa
     answer = space[re.search(r"(\w+)\)$", cells[f"check-{name}"])[1]]
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        play.serve(plain, theirs, name, answer, theirs, threading.Event())
-        said, block = plain.receive(ours)
-    verdict = judge.judged(name, plain.unpack(said["value"], block), [1])
+        run_submission.serve(wire, theirs, name, answer, theirs, threading.Event())
+        said, block = wire.receive(ours)
+    verdict = judge.judged(name, wire.unpack(said["value"], block), [1])
     assert (verdict["outcome"], message in verdict["message"]) == (outcome, True), verdict
 
 
 def test_other_objects_arrive_as_one_line():
     for value in (torch.nn.Linear(2, 2), lambda: 1, object(), 10**2000, slice(1)):
-        made = plain.unpack(*plain.pack(value))
+        made = wire.unpack(*wire.pack(value))
         assert isinstance(made, Foreign) and made.text
 
 
@@ -238,7 +238,7 @@ def test_what_is_too_large_or_too_deep_is_not_packed():
         deep = [deep]
     for value in (deep, torch.zeros(10**8), torch.zeros([1] * 100_000)):
         with pytest.raises(ValueError):
-            plain.pack(value)
+            wire.pack(value)
 
 
 GARBAGE = [
@@ -261,43 +261,43 @@ GARBAGE = [
     ([1, 2], b""),
     ({"list": 7}, b""),
     ({"complex": []}, b""),
-    ({"list": [None] * (plain.PARTS + 1)}, b""),
-    ({"tuple": [None] * (plain.PARTS + 1)}, b""),
-    ({"size": [1] * (plain.PARTS + 1)}, b""),
-    ({"dict": [[number, None] for number in range(plain.PARTS + 1)]}, b""),
-    ({"range": [0, plain.NUMBERS + 1, 1]}, b""),
-    ({"tensor": ["float32", [plain.NUMBERS + 1], False], "kind": "meta"}, b""),
-    ({"tensor": ["float32", [plain.NUMBERS, 2], False], "kind": "sparse"}, b""),
-    ({"array": ["float32", [0, plain.NUMBERS + 1], False]}, b""),
-    (functools.reduce(lambda inside, _: {"list": [inside]}, range(plain.DEEPEST + 2), None), b""),
+    ({"list": [None] * (wire.PARTS + 1)}, b""),
+    ({"tuple": [None] * (wire.PARTS + 1)}, b""),
+    ({"size": [1] * (wire.PARTS + 1)}, b""),
+    ({"dict": [[number, None] for number in range(wire.PARTS + 1)]}, b""),
+    ({"range": [0, wire.NUMBERS + 1, 1]}, b""),
+    ({"tensor": ["float32", [wire.NUMBERS + 1], False], "kind": "meta"}, b""),
+    ({"tensor": ["float32", [wire.NUMBERS, 2], False], "kind": "sparse"}, b""),
+    ({"array": ["float32", [0, wire.NUMBERS + 1], False]}, b""),
+    (functools.reduce(lambda inside, _: {"list": [inside]}, range(wire.DEEPEST + 2), None), b""),
 ]
 
 
 @pytest.mark.parametrize("document, block", GARBAGE, ids=range(len(GARBAGE)))
 def test_garbage_is_refused(document, block):
-    with pytest.raises(plain.Garbage):
-        plain.unpack(document, block)
+    with pytest.raises(wire.Garbage):
+        wire.unpack(document, block)
 
 
 def test_texts_are_cut():
     for value in ("x" * 10**6, b"x" * 10**6):
-        assert len(plain.unpack(*plain.pack(value))) == plain.TEXT
-    assert len(plain.unpack({"foreign": "x" * 10**6}, b"").text) <= plain.TEXT
+        assert len(wire.unpack(*wire.pack(value))) == wire.TEXT
+    assert len(wire.unpack({"foreign": "x" * 10**6}, b"").text) <= wire.TEXT
 
 
-@pytest.mark.parametrize("lengths", [(plain.LONGEST + 1, 0), (2, plain.LARGEST)])
+@pytest.mark.parametrize("lengths", [(wire.LONGEST + 1, 0), (2, wire.LARGEST)])
 def test_a_message_that_is_too_large_is_not_read(lengths):
     """Its head says so: not a byte more is taken."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        theirs.sendall(plain.HEAD.pack(*lengths) + b"{}")
-        with pytest.raises(plain.Garbage):
-            plain.receive(ours, 60)
+        theirs.sendall(wire.HEAD.pack(*lengths) + b"{}")
+        with pytest.raises(wire.Garbage):
+            wire.receive(ours, 60)
         assert ours.recv(2) == b"{}"
 
 
 def test_names_of_types_lead_nowhere_else():
-    assert isinstance(plain.unpack({"dtype": "nn"}, b""), Foreign)
+    assert isinstance(wire.unpack({"dtype": "nn"}, b""), Foreign)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def says(*replies: bytes) -> Any:
 
     def serve(_: Any, answer: Any, channel: socket.socket) -> None:
         for reply in replies:
-            plain.receive(channel)
+            wire.receive(channel)
             channel.sendall(reply)
         channel.close()
 
@@ -318,17 +318,17 @@ def says(*replies: bytes) -> Any:
 
 def message(document: Any, block: bytes = b"") -> bytes:
     text = json.dumps(document).encode()
-    return plain.HEAD.pack(len(text), len(block)) + text + block
+    return wire.HEAD.pack(len(text), len(block)) + text + block
 
 
 TRICKS = {
     "nothing": says(),
     "no JSON": says(message(1)[:-1] + b"{"),
-    "too large": says(plain.HEAD.pack(2**31, 2**31)),
+    "too large": says(wire.HEAD.pack(2**31, 2**31)),
     "half a message": says(message({"value": 1})[:-2]),
     "a list": says(message([1])),
     "an unknown word": says(message({"verdict": "correct"})),
-    "deep": says(plain.HEAD.pack(200_000, 0) + b"[" * 200_000),
+    "deep": says(wire.HEAD.pack(200_000, 0) + b"[" * 200_000),
     "a raised SystemExit": says(message({"raised": [["SystemExit"], "", None]})),
     "a raised class of our own": says(message({"raised": [["Incorrect", "Lost"], "", None]})),
     "raised by nobody": says(message({"raised": [[], "", None]})),
@@ -369,9 +369,9 @@ def test_an_answer_that_patches_its_process_patches_only_that(tmp_path):
 def test_seeds_and_expected_results_do_not_travel(monkeypatch):
     """What goes in are the arguments of the answer, and the code that calls it."""
     sent = []
-    real = plain.send
+    real = wire.send
     monkeypatch.setattr(
-        plain, "send", lambda channel, document, block=b"": (sent.append(block), real(channel, document, block))
+        wire, "send", lambda channel, document, block=b"": (sent.append(block), real(channel, document, block))
     )
     seed = 1234567890123
     with elsewhere(lambda n, fraction, s: (torch.arange(n), torch.arange(0))) as remote:

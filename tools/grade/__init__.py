@@ -7,11 +7,11 @@ In reading order:
     review      plain signs of cheating, for a person to look at
     sandbox     runs a notebook where nothing is within reach, made by bubblewrap
     judge       one submission: its notebook in a sandbox, the verdicts outside of it
-    inside      what runs in the sandbox: the notebook (play), its limits (confine), how data crosses its wall (plain)
+    inside      what runs in the sandbox: the notebook (run_submission), its limits (confine), how data crosses (wire)
     rehearsal   the course's own solution is graded first
     results     from what came out to verdicts, and the tables of the class
-    book        nbgrader's gradebook and the feedback pages
-    orderly     how a run ends: its tables written, nothing left behind
+    gradebook   nbgrader's gradebook and the feedback pages
+    shutdown    how a run ends: its tables written, nothing left behind
     __main__    the command: all of these, for a class
 
 A verdict does not come from the student's notebook. The grader sends inputs to the answer, and judges the plain data

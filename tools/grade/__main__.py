@@ -25,18 +25,18 @@ from tools import course
 from tools.course import Chapter
 from tools.grade import judge, results, sandbox
 from tools.grade.collect import Missing, Submission, survey
-from tools.grade.orderly import Signals, Stopped, abandon, temporary_folder, trouble, workplace
 from tools.grade.rehearsal import rehearse
 from tools.grade.restore import Cell, exercise, restore
 from tools.grade.review import review, solution
 from tools.grade.sandbox import Limits, Report
-from tools.walls import hidden_from_others
+from tools.grade.shutdown import Signals, Stopped, abandon, temporary_folder, trouble, workplace
+from tools.sandbox_limits import hidden_from_others
 from torchcourse.data import SPLITS, files, root_folder
 from torchcourse.data.catalog import SPECS, fetch_command
 from torchcourse.errors import CourseError
 
 if TYPE_CHECKING:
-    from tools.grade.book import Book
+    from tools.grade.gradebook import Book
 
 SEEDS = 4  # secret variants of the inputs; an answer has to be right with all of them
 TABLES_EVERY = 60.0  # seconds between two tables while results arrive
@@ -161,7 +161,7 @@ def grade(
     signals: those that may end the run before its time; the tables are written anyway.
     What is in `out` of other students and labs stays; what is graded again is replaced.
     """
-    from tools.grade.book import Book  # it takes two seconds to import
+    from tools.grade.gradebook import Book  # it takes two seconds to import
 
     book, signals = Book(out / "nbgrader"), signals or Signals()
     for each in missing:
@@ -296,7 +296,7 @@ def _enter(
     notes: list[str],
 ) -> str:
     """Put one submission into the gradebook, keep its result; returns the words for the terminal."""
-    from tools.grade.book import outputs_of
+    from tools.grade.gradebook import outputs_of
 
     if report.failed:
         raise Failed(report.ended)

@@ -34,13 +34,18 @@ import cloudpickle
 from labcheck import answer as answers
 from labcheck import exercise, judge, verdict
 from tools.grade import sandbox
-from tools.grade.inside import plain
+from tools.grade.inside import wire
 from tools.grade.sandbox import Limits, Report
 from torchcourse.place import LABS
 
 SPARE = 4 * 2**30  # bytes of memory that this process may take
 TEXTS = 10**6  # characters that all cells of a notebook show: a report must not become too large to be sent
-CELLS, TEXT, PICTURES, PICTURE = 2000, 10_100, 12, 400_000  # as in inside/play.py, and not left to what comes out of it
+CELLS, TEXT, PICTURES, PICTURE = (
+    2000,
+    10_100,
+    12,
+    400_000,
+)  # run_submission.py has the same, but may be forged
 FILES = 512  # that this process may have open, fewer than one in a sandbox: `sandbox.scarce` notices before they do
 
 _STARTING = threading.Lock()
@@ -64,22 +69,22 @@ class Remote(answers.RemoteAnswer):
     def observe(self, probe: Any, *args: Any, **options: Any) -> Any:
         self.watched |= probe not in RESULTS
         try:
-            plain.send(self.channel, None, cloudpickle.dumps((probe, args, options)))
-            reply, block = plain.receive(self.channel)
+            wire.send(self.channel, None, cloudpickle.dumps((probe, args, options)))
+            reply, block = wire.receive(self.channel)
             return self.understood(reply, block)
-        except (OSError, plain.Gone):
+        except (OSError, wire.Gone):
             raise Lost("the process ended before its verdict") from None
-        except (plain.Garbage, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        except (wire.Garbage, ValueError, TypeError, KeyError, IndexError, AttributeError):
             raise Lost("the process sent something that is no result") from None
 
     @staticmethod
     def understood(reply: dict, block: bytes) -> Any:
         if not isinstance(reply, dict) or len(reply) != 1:
-            raise plain.Garbage("no reply")
+            raise wire.Garbage("no reply")
         kind, content = next(iter(reply.items()))
         match kind:
             case "value":
-                return plain.unpack(content, block)
+                return wire.unpack(content, block)
             case "not attempted":
                 raise verdict.NotAttempted
             case "incorrect":
@@ -92,7 +97,7 @@ class Remote(answers.RemoteAnswer):
                 raise verdict.AnswerRaised(error_elsewhere(kinds, message, line))
             case "stumbled":
                 raise RuntimeError(clean(content, 500))
-        raise plain.Garbage(f"an unknown reply: {clean(kind, 50)}")
+        raise wire.Garbage(f"an unknown reply: {clean(kind, 50)}")
 
 
 def error_elsewhere(kinds: list[str], message: str, line: str | None) -> Exception:
@@ -248,7 +253,7 @@ def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, d
         deadline = time.monotonic() + 3 * limits.patience
         try:
             while report.ended != "whole":
-                said, block = plain.receive(box.channel, max(0.001, deadline - time.monotonic()))
+                said, block = wire.receive(box.channel, max(0.001, deadline - time.monotonic()))
                 if "started" in said and not report.cells:
                     report.failed = False
                     deadline = time.monotonic() + longest
@@ -259,7 +264,7 @@ def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, d
                     before = time.monotonic()
                     with channels.pop(said["check"])[0] as ours:
                         remote = Remote(ours, lambda: box.cpu_seconds)
-                        answer = plain.unpack(said["value"], block) if "value" in said else remote
+                        answer = wire.unpack(said["value"], block) if "value" in said else remote
                         report.verdicts[said["check"]] = verdict = judged(said["check"], answer, seeds[said["check"]])
                         report.disturbed |= verdict.get("by_clock", False)
                     deadline += time.monotonic() - before
@@ -270,11 +275,11 @@ def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, d
                     report.ended = f"time limit: a cell ran on although it was interrupted ({reason})"
                     report.disturbed |= said["stuck"] == "clock"
                     break
-        except plain.Gone:
+        except wire.Gone:
             late = time.monotonic() > deadline
             report.ended = f"time limit: the notebook was still running after {longest:g} s" if late else ""
             report.disturbed |= late
-        except (plain.Garbage, KeyError, TypeError, AttributeError, ValueError):
+        except (wire.Garbage, KeyError, TypeError, AttributeError, ValueError):
             report.ended = "the notebook wrote into the channel of the grader"
         for ours, _ in channels.values():
             ours.close()

@@ -20,7 +20,7 @@ from tools.grade.collect import Missing, Submission
 from tools.grade.sandbox import LATE, Report
 
 if TYPE_CHECKING:
-    from tools.grade.book import Book
+    from tools.grade.gradebook import Book
 
 LONGEST = 2000  # characters of a text
 NO_LAB = "unknown"  # the result of a student whose files do not say which lab they are

@@ -35,9 +35,9 @@ import psutil
 
 import labcheck
 import torchcourse
-from tools import course, walls
+from tools import course, sandbox_limits
 from tools.course import Chapter
-from tools.walls import MemoryGroup, open_program, seccomp
+from tools.sandbox_limits import MemoryGroup, open_program, seccomp
 from torchcourse.data.catalog import SPECS
 from torchcourse.place import LABS
 
@@ -45,7 +45,7 @@ INSIDE = Path(__file__).parent / "inside"
 # What notebooks import. The exercises' own package, with its reference solutions, is never shown.
 PACKAGES = [Path(package.__file__).resolve().parent for package in (torchcourse, labcheck)]
 PR_SET_PDEATHSIG = 1
-ALLOW_ALL = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)  # a filter for machines whose calls `walls` does not know
+ALLOW_ALL = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)  # a filter for machines whose calls are not known
 COLORS = re.compile(r"\x1b\[[\d;]*m")
 LOOK_EVERY = 0.2  # seconds
 # Why a cell was interrupted: it met a limit of processor time, one by the clock, or that of an exercise.
@@ -119,17 +119,17 @@ def _bwrap() -> list[str]:
     return ["bwrap", *separate, *rights, "--die-with-parent", "--new-session", "--hostname", "localhost", "--clearenv"]
 
 
-def shown(data: Path | None) -> walls.Binds:
+def shown(data: Path | None) -> sandbox_limits.Binds:
     """What a submission may read: the system's programs, this Python, the package and its checks, the data.
 
     A checkout of the course, perhaps with all submissions, and copies of the exercises may be inside the folders of
     programs. Wherever those would show them, they are hidden.
     """
-    system = (Path("/etc/ld.so.cache"), Path("/etc/alternatives"), *PACKAGES, *walls.programs())
+    system = (Path("/etc/ld.so.cache"), Path("/etc/alternatives"), *PACKAGES, *sandbox_limits.programs())
     sets = [data.resolve() / folder for name in SPECS for folder in (name, SPECS[name].folder)] if data else []
-    binds: walls.Binds = {path: path for path in (*system, *sets) if path.exists()}
-    exercises = walls.copies(PACKAGES[0].with_name(LABS))
-    walls.hide(binds, course.ROOT, walls.copies(PACKAGES[0]), *exercises)
+    binds: sandbox_limits.Binds = {path: path for path in (*system, *sets) if path.exists()}
+    exercises = sandbox_limits.copies(PACKAGES[0].with_name(LABS))
+    sandbox_limits.hide(binds, course.ROOT, sandbox_limits.copies(PACKAGES[0]), *exercises)
     return binds
 
 
@@ -146,7 +146,7 @@ def _arguments(jail: Path, limits: Limits, data: Path | None, filter_: int) -> l
         Path("/grade/home"): jail / "home",
         **{Path("/grade") / path.name: path for path in INSIDE.glob("*.py")},
     }
-    words += walls.mounts(binds)
+    words += sandbox_limits.mounts(binds)
     environment = {
         "PATH": f"{sys.prefix}/bin:/usr/bin:/bin",
         "HOME": "/home/student",
@@ -162,7 +162,7 @@ def _arguments(jail: Path, limits: Limits, data: Path | None, filter_: int) -> l
     if data:
         environment["TORCHCOURSE_DATA"] = str(data.resolve())
     settings = [word for name, value in environment.items() for word in ("--setenv", name, value)]
-    return [*words, "--chdir", "/tmp", *settings, sys.executable, "-B", "/grade/play.py"]
+    return [*words, "--chdir", "/tmp", *settings, sys.executable, "-B", "/grade/run_submission.py"]
 
 
 def _furnish(jail: Path) -> None:
@@ -236,7 +236,7 @@ class Box:
 
 @contextlib.contextmanager
 def started(job: dict, passed: list, limits: Limits, data: Path | None) -> Iterator[Box]:
-    """Start `inside/play.py` in a sandbox, with a job, a channel and the files `passed`. Ends it afterwards."""
+    """Start `run_submission.py` in a sandbox, with a job, a channel and the files `passed`. Ends it afterwards."""
     ours, theirs = socket.socketpair()
     user = 10**9 + secrets.randbelow(10**9)
     job = json.dumps({"user": user, **asdict(limits), **job}).encode()

@@ -8,7 +8,7 @@ holds one line.
 A message is a JSON document followed by a block of bytes. Tensors put their numbers into the block, one after the
 other. The reader takes them from there in the same order, each byte once: no message can become larger by being read.
 
-This file is used on both sides: the grader imports it, and the sandbox finds it beside `inside.py`.
+This file is used on both sides: the grader imports it, and the sandbox finds it beside `run_submission.py`.
 """
 
 import io

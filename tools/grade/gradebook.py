@@ -39,7 +39,7 @@ COLORING, COLORED = 2.0, 50_000  # of a page: seconds for colors in code, charac
 SETTINGS = """c = get_config()
 c.CourseDirectory.course_id = "course"
 # Submissions are run by `make grade` only, in its sandbox. Here the button "Autograde" would run them without one.
-c.Autograde.pre_convert_hook = "tools.grade.book.only_in_the_sandbox"
+c.Autograde.pre_convert_hook = "tools.grade.gradebook.only_in_the_sandbox"
 """
 
 

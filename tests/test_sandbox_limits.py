@@ -9,7 +9,7 @@ import sys
 import pytest
 from conftest import need
 
-from tools import walls
+from tools import sandbox_limits
 
 # Tries what its name says, and prints the error of each: 0 where it went well.
 TRIES = """\
@@ -61,11 +61,11 @@ print(json.dumps(found))
 def tried(shared_memory: bool) -> dict[str, int]:
     """What a program under the filter may do: name -> errno."""
     need("bubblewrap")
-    program = walls.seccomp(shared_memory=shared_memory)
+    program = sandbox_limits.seccomp(shared_memory=shared_memory)
     if program is None:
         pytest.skip("no filter for this machine")
-    numbers = json.dumps(walls.MACHINES[os.uname().machine])
-    with walls.open_program(program) as fd:
+    numbers = json.dumps(sandbox_limits.MACHINES[os.uname().machine])
+    with sandbox_limits.open_program(program) as fd:
         # An IPC namespace of its own: what shmget leaves ends with it.
         words = ["bwrap", "--dev-bind", "/", "/", "--unshare-ipc", "--seccomp", str(fd), "--"]
         done = subprocess.run(
@@ -102,12 +102,12 @@ if __name__ == "__main__":
 def test_workers_hand_over_their_batches(tmp_path, strategy: str, start: str):
     """DataLoader workers share memory in /dev/shm, which stays allowed."""
     need("bubblewrap")
-    program = walls.seccomp(shared_memory=False)
+    program = sandbox_limits.seccomp(shared_memory=False)
     if program is None:
         pytest.skip("no filter for this machine")
     script = tmp_path / "script.py"
     script.write_text(SHARING.format(strategy=strategy, start=start))
-    with walls.open_program(program) as fd:
+    with sandbox_limits.open_program(program) as fd:
         words = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/dev/shm", "--seccomp", str(fd), "--"]
         done = subprocess.run(
             [*words, sys.executable, script], pass_fds=[fd], capture_output=True, text=True, timeout=300
@@ -116,8 +116,8 @@ def test_workers_hand_over_their_batches(tmp_path, strategy: str, start: str):
 
 
 def test_an_unknown_machine_has_no_filter():
-    assert walls.seccomp(machine="riscv64") is None
-    assert walls.seccomp(machine="aarch64") != walls.seccomp(machine="x86_64")
+    assert sandbox_limits.seccomp(machine="riscv64") is None
+    assert sandbox_limits.seccomp(machine="aarch64") != sandbox_limits.seccomp(machine="x86_64")
 
 
 # --------------------------------------------------------------------------------------------------------------- memory
@@ -142,7 +142,7 @@ for size in range(32, most + 1, 32):
 """
 
 
-def filled(group: walls.MemoryGroup, way: str, mib: int) -> tuple[int, int]:
+def filled(group: sandbox_limits.MemoryGroup, way: str, mib: int) -> tuple[int, int]:
     """How many MiB a program could fill in a group, and its exit status."""
     words = [*group.prefix, sys.executable, "-c", FILL, way, str(mib)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
@@ -151,7 +151,7 @@ def filled(group: walls.MemoryGroup, way: str, mib: int) -> tuple[int, int]:
 
 @pytest.fixture
 def group():
-    made = walls.MemoryGroup.make(256 * MIB)
+    made = sandbox_limits.MemoryGroup.make(256 * MIB)
     if made is None:
         pytest.skip("the system grants no memory group")
     with made:
@@ -159,7 +159,7 @@ def group():
 
 
 @pytest.mark.parametrize("way", ["private", "memfd", "file"])
-def test_all_memory_counts(group: walls.MemoryGroup, way: str):
+def test_all_memory_counts(group: sandbox_limits.MemoryGroup, way: str):
     """Shared memory and files in memory end a program like memory of its own."""
     held, status = filled(group, way, 512)
     assert held < 256 and status != 0
@@ -167,13 +167,13 @@ def test_all_memory_counts(group: walls.MemoryGroup, way: str):
         assert group.kills >= 1 and 200 * MIB < group.peak <= 256 * MIB
 
 
-def test_within_the_limit_nothing_happens(group: walls.MemoryGroup):
+def test_within_the_limit_nothing_happens(group: sandbox_limits.MemoryGroup):
     assert filled(group, "memfd", 128) == (128, 0)
     if group.place:
         assert group.kills == 0 and 128 * MIB <= group.peak <= 256 * MIB
 
 
-def test_a_group_ends_with_what_is_inside(group: walls.MemoryGroup):
+def test_a_group_ends_with_what_is_inside(group: sandbox_limits.MemoryGroup):
     """Removing it ends its processes, also those that were put in later."""
     inside = subprocess.Popen([*group.prefix, "sh", "-c", "echo; sleep 1000"], stdout=subprocess.PIPE)
     assert inside.stdout.readline()
@@ -192,18 +192,18 @@ def test_a_group_ends_with_what_is_inside(group: walls.MemoryGroup):
 
 
 @pytest.fixture
-def old_group(group: walls.MemoryGroup, monkeypatch: pytest.MonkeyPatch):
+def old_group(group: sandbox_limits.MemoryGroup, monkeypatch: pytest.MonkeyPatch):
     """A group as an earlier program made it, and the function that looks for left ones."""
-    monkeypatch.setattr(walls.time, "time", lambda: 1e9)
-    made = walls.MemoryGroup.make(256 * MIB)
+    monkeypatch.setattr(sandbox_limits.time, "time", lambda: 1e9)
+    made = sandbox_limits.MemoryGroup.make(256 * MIB)
     monkeypatch.undo()
     if made.place is None:
         pytest.skip("systemd keeps the groups, and removes them itself")
     with made:
-        yield made, walls._maker.__wrapped__
+        yield made, sandbox_limits._maker.__wrapped__
 
 
-def test_a_group_that_a_killed_program_left_is_removed(group: walls.MemoryGroup, old_group):
+def test_a_group_that_a_killed_program_left_is_removed(group: sandbox_limits.MemoryGroup, old_group):
     """Not one with a process in it, and not a new one."""
     old, look = old_group
     with subprocess.Popen([*old.prefix, "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as inside:
@@ -219,18 +219,18 @@ def test_a_group_that_a_killed_program_left_is_removed(group: walls.MemoryGroup,
 
 def test_nothing_is_granted(monkeypatch: pytest.MonkeyPatch):
     """Where no way holds a limit there is None, not a group that does nothing."""
-    monkeypatch.setattr(walls, "_maker", lambda: None)
-    assert walls.MemoryGroup.make(MIB) is None
+    monkeypatch.setattr(sandbox_limits, "_maker", lambda: None)
+    assert sandbox_limits.MemoryGroup.make(MIB) is None
 
 
 def test_no_group_leaves_the_job_of_a_cluster(monkeypatch: pytest.MonkeyPatch):
     """systemd's scopes lie outside of it: neither the job's limits nor its end would reach them."""
-    monkeypatch.setattr(walls.Path, "exists", lambda path: True)
-    monkeypatch.setattr(walls.shutil, "which", lambda program: program)
+    monkeypatch.setattr(sandbox_limits.Path, "exists", lambda path: True)
+    monkeypatch.setattr(sandbox_limits.shutil, "which", lambda program: program)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert walls._with_systemd(MIB) is not None
+    assert sandbox_limits._with_systemd(MIB) is not None
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert walls._with_systemd(MIB) is None
+    assert sandbox_limits._with_systemd(MIB) is None
 
 
 def test_what_others_may_not_read_is_found(tmp_path):
@@ -240,9 +240,9 @@ def test_what_others_may_not_read_is_found(tmp_path):
     (folder / "train").write_text("images")
     for path, mode in ((tmp_path / "data", 0o755), (folder, 0o755), (folder / "train", 0o644)):
         path.chmod(mode)
-    assert walls.hidden_from_others(tmp_path / "data") is None
+    assert sandbox_limits.hidden_from_others(tmp_path / "data") is None
     (folder / "train").chmod(0o600)
-    assert walls.hidden_from_others(tmp_path / "data") == folder / "train"
+    assert sandbox_limits.hidden_from_others(tmp_path / "data") == folder / "train"
     folder.chmod(0o700)
-    assert walls.hidden_from_others(tmp_path / "data") == folder
-    assert walls.hidden_from_others(tmp_path / "nowhere") is None
+    assert sandbox_limits.hidden_from_others(tmp_path / "data") == folder
+    assert sandbox_limits.hidden_from_others(tmp_path / "nowhere") is None

@@ -45,12 +45,12 @@ def main() -> None:
     confine.silent()
     # Another user than at the start: without this, no part of Python could look at its own /proc/self.
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-    play(job)
+    run(job)
 
 
-def play(job: dict) -> None:
+def run(job: dict) -> None:
     """Run the cells one after the other. An error ends its cell only."""
-    import plain
+    import wire
     from IPython.core.interactiveshell import InteractiveShell
     from IPython.utils.capture import capture_output
 
@@ -85,10 +85,10 @@ def play(job: dict) -> None:
     shell.history_manager.outputs = Forgetful()
     for name in KERNEL_ONLY:
         shell.register_magic_function(lambda line: None, magic_name=name)
-    clock = Clock(lambda reason: plain.send(grader, {"stuck": reason}))
+    clock = Clock(lambda reason: wire.send(grader, {"stuck": reason}))
     budget = Budget(job["seconds"], job["clock"])
     pictures = 0
-    plain.send(grader, {"started": True})
+    wire.send(grader, {"started": True})
     for cell in job["cells"]:
         errors.clear()
         printed = Capped()
@@ -104,7 +104,7 @@ def play(job: dict) -> None:
                 clock.start(lambda a=at_work, c=channel: "exercise" if a.is_set() and hung_up(c) else "")
                 # Packing looks at tensors, too.
                 with switches.neutral(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-                    serve(plain, grader, cell["name"], answer, channel, at_work)
+                    serve(wire, grader, cell["name"], answer, channel, at_work)
                 printed = Capped()  # what an answer prints about its inputs is not shown
             else:
                 clock.start(budget.of_a_cell(job["cell_seconds"]))
@@ -128,8 +128,8 @@ def play(job: dict) -> None:
                 pictures += 1
             elif "text/plain" in data and len(record["text"]) < TEXT:
                 record["text"] = f"{record['text']}{data['text/plain'][:TEXT]}\n"[:TEXT]
-        plain.send(grader, record)
-    plain.send(grader, {"whole": True})
+        wire.send(grader, record)
+    wire.send(grader, {"whole": True})
 
 
 class Forgetful(dict):
@@ -229,16 +229,16 @@ def processor_time() -> float:
 
 
 def serve(
-    plain: Any, grader: socket.socket, name: str, answer: Any, channel: socket.socket, at_work: threading.Event
+    wire: Any, grader: socket.socket, name: str, answer: Any, channel: socket.socket, at_work: threading.Event
 ) -> None:
     """Let the grader ask the answer, until it hangs up. at_work: set while the answer is busy with a question."""
     if not can_be_asked(answer):
-        document, block = plain.pack(answer)
-        plain.send(grader, {"check": name, "value": document}, block)
+        document, block = wire.pack(answer)
+        wire.send(grader, {"check": name, "value": document}, block)
         return
-    plain.send(grader, {"check": name})
+    wire.send(grader, {"check": name})
     with channel, contextlib.suppress(OSError, KeyboardInterrupt):  # interrupted after the grader has hung up
-        answer_questions(plain, answer, channel, at_work)
+        answer_questions(wire, answer, channel, at_work)
 
 
 def can_be_asked(answer: Any) -> bool:
@@ -246,7 +246,7 @@ def can_be_asked(answer: Any) -> bool:
     return callable(answer) or (isinstance(answer, (tuple, list)) and any(callable(part) for part in answer))
 
 
-def answer_questions(plain: Any, answer: Any, channel: socket.socket, at_work: threading.Event | None = None) -> None:
+def answer_questions(wire: Any, answer: Any, channel: socket.socket, at_work: threading.Event | None = None) -> None:
     """Call the grader's probes with the answer until the grader hangs up. at_work: set during each call."""
     from labcheck import switches
 
@@ -258,14 +258,14 @@ def answer_questions(plain: Any, answer: Any, channel: socket.socket, at_work: t
     with switches.neutral(), eager():
         while True:
             try:
-                _, question = plain.receive(channel)
-            except plain.Gone:
+                _, question = wire.receive(channel)
+            except wire.Gone:
                 return
             at_work.set()
             probe, args, options = pickle.loads(question)
-            reply, block = reply_to(plain, probe, answer, args, options)
+            reply, block = reply_to(wire, probe, answer, args, options)
             at_work.clear()
-            plain.send(channel, reply, block)
+            wire.send(channel, reply, block)
 
 
 @contextlib.contextmanager
@@ -321,13 +321,13 @@ def hung_up(channel: socket.socket) -> bool:
         return True
 
 
-def reply_to(plain: Any, probe: Callable, answer: Any, args: tuple, options: dict) -> tuple[dict, bytes]:
+def reply_to(wire: Any, probe: Callable, answer: Any, args: tuple, options: dict) -> tuple[dict, bytes]:
     """What a probe returns or raises, as plain data."""
     from labcheck import verdict
     from labcheck.answer import line_of
 
     try:
-        document, block = plain.pack(probe(answer, *args, **options))
+        document, block = wire.pack(probe(answer, *args, **options))
         return {"value": document}, block
     except verdict.NotAttempted:
         return {"not attempted": True}, b""
