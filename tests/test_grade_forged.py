@@ -15,7 +15,7 @@ import pytest
 from labcheck import exercise
 from tools import course
 from tools.grade import judge
-from tools.grade.inside import plain
+from tools.grade.inside import wire
 from tools.grade.review import signs
 
 INSIDE = course.ROOT / "tools" / "grade" / "inside"
@@ -60,19 +60,10 @@ NO_POINTS = {
     "what packs the reply": (
         "accumulate_epoch",
         """
-        import plain
-        plain.pack = lambda value: (None, b"")
+        import wire
+        wire.pack = lambda value: (None, b"")
         def accumulate_epoch(*args):
             return 0.0
-        """,
-    ),
-    "the numbers of an evaluation": (
-        "quiet_evaluation",
-        """
-        import torch
-        torch.tensor = lambda *a, **k: torch.zeros(3, dtype=torch.float64)
-        def quiet_evaluation(model, batches):
-            return 0.0, 0.0, 0.0
         """,
     ),
     "a collective that does nothing": (
@@ -83,82 +74,9 @@ NO_POINTS = {
             dist.all_reduce = dist.all_gather = lambda *a, **k: None
         """,
     ),
-    "what the ranks return": (
-        "exact_score",
-        """
-        from labcheck import ranks
-        def exact_score(*args):
-            return 1.0
-        """,
-    ),
-    "the scaler": (
-        "scaled_step",
-        """
-        import torch
-        def scaled_step(model, images, labels, optimizer, scaler, dtype, max_norm):
-            for name in ("scale", "unscale_", "step", "update"):
-                setattr(scaler, name, lambda *a: a[0])
-            return 1.0
-        """,
-    ),
-    "a loss without its graph": (
-        "safe_loss",
-        """
-        import torch
-        def safe_loss(encoder, head, images, labels):
-            return sum(p.sum() for p in (*encoder.parameters(), *head.parameters())) * 0 + 2.3
-        """,
-    ),
-    "a loop in another thread": (
-        "pairwise_distances",
-        """
-        import math, torch
-        from concurrent.futures import ThreadPoolExecutor
-        def loop(a, b):
-            return torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])
-        def pairwise_distances(a, b):
-            with ThreadPoolExecutor(1) as pool:
-                return pool.submit(loop, a, b).result()
-        """,
-    ),
 }
 # Right in what it computes, in a way that the exercise rules out; forged is the observation of that.
 NOTED = {
-    "a loop, and a counter that does not count": (
-        "pairwise_distances",
-        """
-        import math, torch
-        from labcheck import probes
-        probes.steps = lambda answer, *inputs: 1
-        def pairwise_distances(a, b):
-            return torch.tensor([[math.dist(p, q) for q in b.tolist()] for p in a.tolist()])
-        """,
-        "imports the inside of the checks",
-    ),
-    "numbers fetched in another thread": (
-        "quiet_evaluation",
-        """
-        import threading, torch
-        def fetch(model, batches, found):
-            with torch.no_grad():
-                right, sure, worst, seen = 0, 0, 0.0, 0
-                for images, labels in batches:
-                    logits = model(images)
-                    right += (logits.argmax(1) == labels).sum().item()
-                    loss = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
-                    worst = max(worst, loss.max().item())
-                    sure += (logits.softmax(1).amax(1) > 0.9).sum().item()
-                    seen += len(labels)
-            found += [right / seen, worst, sure]
-        def quiet_evaluation(model, batches):
-            found = []
-            thread = threading.Thread(target=fetch, args=(model, batches, found))
-            thread.start()
-            thread.join()
-            return tuple(found)
-        """,
-        "works in another thread or process",
-    ),
     "layers that are shown in float16 and used in float32": (
         "safe_loss",
         """
@@ -173,7 +91,7 @@ NOTED = {
             logits = head(features / features.square().mean(dim=1, keepdim=True).sqrt())
             return F.cross_entropy(logits, labels) + 0.01 * logits.logsumexp(dim=1).square().mean()
         """,
-        "changes what PyTorch's functions do",
+        "changes PyTorch's hooks",
     ),
 }
 
@@ -182,16 +100,16 @@ NOTED = {
 SERVER = """
 import os, socket, sys
 sys.path.insert(0, sys.argv[1])
-import plain, play
+import run_submission, wire
 import labcheck
 listening = socket.socket(fileno=int(sys.argv[2]))
 while True:
     channel, _ = listening.accept()
     if os.fork() == 0:
-        (name, source), _ = plain.receive(channel)
+        (name, source), _ = wire.receive(channel)
         cell = {"__name__": "__main__"}
         exec(compile(source, "<cell>", "exec"), cell)
-        play.answer_questions(plain, cell[name], channel)
+        run_submission.answer_questions(cell[name], channel)
         os._exit(0)
     channel.close()
 """
@@ -217,7 +135,7 @@ def verdict(server):
         judge.send_probes_by_value()
         with socket.socket(socket.AF_UNIX) as channel:
             channel.connect(server)
-            plain.send(channel, [name, textwrap.dedent(source)])
+            wire.send(channel, [name, textwrap.dedent(source)])
             return judge.judged(name, judge.Remote(channel), [1])
 
     return ask

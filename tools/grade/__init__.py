@@ -7,11 +7,10 @@ In reading order:
     review      plain signs of cheating, for a person to look at
     sandbox     runs a notebook where nothing is within reach, made by bubblewrap
     judge       one submission: its notebook in a sandbox, the verdicts outside of it
-    inside      what runs in the sandbox: the notebook (play), its limits (confine), how data crosses its wall (plain)
-    rehearsal   the course's own solution is graded first
+    inside      what runs in the sandbox: its limits (start), the notebook (run_submission), how data crosses (wire)
     results     from what came out to verdicts, and the tables of the class
-    book        nbgrader's gradebook and the feedback pages
-    orderly     how a run ends: its tables written, nothing left behind
+    gradebook   nbgrader's gradebook and the feedback pages
+    shutdown    how a run ends: its tables written, nothing left behind
     __main__    the command: all of these, for a class
 
 A verdict does not come from the student's notebook. The grader sends inputs to the answer, and judges the plain data

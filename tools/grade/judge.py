@@ -7,46 +7,41 @@ part in the comparison, since it never meets an expected result.
 This process has limits too: what a submission makes it read is bounded, and so are its memory and its time.
 """
 
-import atexit
-import base64
 import contextlib
+import ctypes
 import errno
 import json
-import multiprocessing
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import psutil
 
 from labcheck import answer as answers
 from labcheck import exercise, judge, verdict
 from tools.grade import sandbox
-from tools.grade.inside import plain
+from tools.grade.inside import wire
 from tools.grade.sandbox import Limits, Report
 from torchcourse.place import LABS
 
 SPARE = 4 * 2**30  # bytes of memory that this process may take
 TEXTS = 10**6  # characters that all cells of a notebook show: a report must not become too large to be sent
-CELLS, TEXT, PICTURES, PICTURE = 2000, 10_100, 12, 400_000  # as in inside/play.py, and not left to what comes out of it
+CELLS, TEXT = 2000, 10_100  # run_submission.py keeps to these, but may be forged
 FILES = 512  # that this process may have open, fewer than one in a sandbox: `sandbox.scarce` notices before they do
-
-_STARTING = threading.Lock()
+PR_SET_PDEATHSIG = 1
+PATIENCE = 10  # seconds for runs to end when they have to
 Seeds = dict[str, list[int]]  # exercise -> the secret seeds that it is judged with
-
-
 RESULTS = (answers.call, answers._attempted_there)  # probes that return what the answer returned, or nothing
 
 
@@ -64,22 +59,22 @@ class Remote(answers.RemoteAnswer):
     def observe(self, probe: Any, *args: Any, **options: Any) -> Any:
         self.watched |= probe not in RESULTS
         try:
-            plain.send(self.channel, None, cloudpickle.dumps((probe, args, options)))
-            reply, block = plain.receive(self.channel)
+            wire.send(self.channel, None, cloudpickle.dumps((probe, args, options)))
+            reply, block = wire.receive(self.channel)
             return self.understood(reply, block)
-        except (OSError, plain.Gone):
+        except (OSError, wire.Gone):
             raise Lost("the process ended before its verdict") from None
-        except (plain.Garbage, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        except (wire.Garbage, ValueError, TypeError, KeyError, IndexError, AttributeError):
             raise Lost("the process sent something that is no result") from None
 
     @staticmethod
     def understood(reply: dict, block: bytes) -> Any:
         if not isinstance(reply, dict) or len(reply) != 1:
-            raise plain.Garbage("no reply")
+            raise wire.Garbage("no reply")
         kind, content = next(iter(reply.items()))
         match kind:
             case "value":
-                return plain.unpack(content, block)
+                return wire.unpack(content, block)
             case "not attempted":
                 raise verdict.NotAttempted
             case "incorrect":
@@ -92,7 +87,7 @@ class Remote(answers.RemoteAnswer):
                 raise verdict.AnswerRaised(error_elsewhere(kinds, message, line))
             case "stumbled":
                 raise RuntimeError(clean(content, 500))
-        raise plain.Garbage(f"an unknown reply: {clean(kind, 50)}")
+        raise wire.Garbage(f"an unknown reply: {clean(kind, 50)}")
 
 
 def error_elsewhere(kinds: list[str], message: str, line: str | None) -> Exception:
@@ -112,77 +107,55 @@ def clean(text: Any, longest: int) -> str:
     return str(text)[:longest].encode("utf-8", "replace").decode()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# In a process of its own
-
-
-def run_apart(cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, data: Path | None) -> Report:
+def run_apart(address: str, cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, data: Path | None) -> Report:
     """Run the cells of a notebook and judge its answers, in a process of its own; a process that breaks is a sentence.
 
+    address: where a `server` takes jobs
     cells: each with id and source, or with id, name and asks: there the answer `asks` to the exercise `name` is due
     """
-    job = cells, chapter, seeds, limits, data
-    if threading.active_count() == 1:  # a task of a cluster: what it has imported serves its copy, too
-        ours, theirs = multiprocessing.Pipe()
-        multiprocessing.get_context("fork").Process(target=_work, args=(theirs,)).start()
-        theirs.close()
-    else:  # a copy of a process with threads may stand still
-        ours = Client(prepare())
-    heard = b""
-    with ours:
+    with Client(address) as ours:
         try:
-            ours.send(job)
+            ours.send((cells, chapter, seeds, limits, data))
             process = ours.recv()
             if ours.poll(whole_time(chapter, seeds, limits)):
-                heard = ours.recv_bytes(sandbox.REPORT)
-            else:
-                os.kill(process, signal.SIGTERM)  # it removes what it has made, should it still be there
-                if not ours.poll(limits.patience):  # the end of the stream: it has ended
-                    os.kill(process, signal.SIGKILL)
+                return Report(**json.loads(ours.recv_bytes(sandbox.REPORT)))
+            os.kill(process, signal.SIGTERM)  # it removes what it has made, should it still be there
+            if not ours.poll(limits.patience):  # the end of the stream: it has ended
+                os.kill(process, signal.SIGKILL)
         except (EOFError, OSError):
             pass
-    if heard:
-        return Report(**json.loads(heard))
     return Report(ended="judging stopped early: it hit its own limits", disturbed=True, failed=True)
 
 
-_server: tuple[subprocess.Popen, str] | None = None
-
-
-def prepare() -> str:
-    """Start the process that others are forked from, once. Returns the address where it takes jobs.
+@contextlib.contextmanager
+def server() -> Iterator[str]:
+    """A process that others are forked from: they need not import PyTorch again. Gives the address where it takes jobs.
 
     Not multiprocessing's fork server: it passes open files through sockets, and Linux limits how many are in flight for
     each user. For a plain user, the sandbox of one submission could use them up for all others.
+    At the end, all runs end, each with its sandbox.
     """
-    global _server
-    with _STARTING:
-        if _server is None or _server[0].poll() is not None:
-            # The path of a socket may have 107 characters; a temporary folder may have more.
-            place = "/tmp" if len(tempfile.gettempdir()) > 60 and os.access("/tmp", os.W_OK) else None
-            address = f"{tempfile.mkdtemp(prefix='judge-', dir=place)}/jobs"
-            with socket.socket(socket.AF_UNIX) as listening:
-                listening.bind(address)
-                listening.listen(128)
-                program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; "
-                program += f"serve({listening.fileno()}, {address!r})"
-                # Its input ends when this process does, however that happens.
-                options = {"stdin": subprocess.PIPE, "pass_fds": [listening.fileno()], "start_new_session": True}
-                _server = subprocess.Popen([sys.executable, "-c", program], **options), address
-            atexit.register(_end, _server[0])
-        return _server[1]
+    with tempfile.TemporaryDirectory(prefix="grade-") as folder, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address := f"{folder}/jobs")
+        listening.listen(128)
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve({listening.fileno()})"
+        # Its input ends when this process does, however that happens.
+        options = {"stdin": subprocess.PIPE, "pass_fds": [listening.fileno()], "start_new_session": True}
+        with subprocess.Popen([sys.executable, "-c", program], **options) as process:
+            try:
+                yield address
+            finally:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    runs = psutil.Process(process.pid).children()
+                    for run in runs:
+                        run.terminate()
+                    psutil.wait_procs(runs, PATIENCE)
 
 
-def _end(server: subprocess.Popen) -> None:
-    server.stdin.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        server.wait(10)
-
-
-def serve(number: int, address: str) -> None:
+def serve(number: int) -> None:
     """Fork a process for each job, until the process that has started this one ends.
 
-    number: of the socket that listens at the address
+    number: of the socket that listens for jobs
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that do the jobs
     listening = socket.socket(fileno=number)
@@ -194,7 +167,6 @@ def serve(number: int, address: str) -> None:
                     _work(Connection(job.detach()))
                 finally:
                     os._exit(0)
-    shutil.rmtree(Path(address).parent, ignore_errors=True)
 
 
 def whole_time(chapter: str, seeds: Seeds, limits: Limits) -> float:
@@ -205,7 +177,7 @@ def whole_time(chapter: str, seeds: Seeds, limits: Limits) -> float:
 
 
 def _work(channel: Connection) -> None:
-    sandbox.die_with_parent()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # however the parent ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     channel.send(os.getpid())
@@ -220,35 +192,20 @@ def _work(channel: Connection) -> None:
 
 def run(cells: list[dict], chapter: str, seeds: Seeds, limits: Limits, data: Path | None) -> Report:
     """What `run_apart` does. Changes random generators and the alarm clock of this process while it judges."""
-    start = time.monotonic()
     exercise.load_chapter(chapter)
     send_probes_by_value()
-    report = Report()
-    _notebook(report, cells, seeds, limits, data)
-    report.seconds = time.monotonic() - start
-    return report
-
-
-def send_probes_by_value() -> None:
-    """Probes of exercises travel with their code: in the sandbox of a notebook, none of their modules is there."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == LABS]:
-        cloudpickle.register_pickle_by_value(sys.modules[name])
-
-
-def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, data: Path | None) -> None:
-    """Run the sandbox: fills in what cells showed, and the verdicts."""
     channels = {name: socket.socketpair() for name in seeds}
     far = [theirs for _, theirs in channels.values()]
-    report.failed = True  # until the notebook has started
+    report = Report(failed=True)  # until the notebook has started
     job = {"cells": cells, "served": {name: theirs.fileno() for name, (_, theirs) in channels.items()}}
-    with sandbox.started(job, far, limits, data) as box:
+    with sandbox.started(job, [each.fileno() for each in far], limits, data) as box:
         for each in far:
             each.close()
         longest = limits.clock * limits.seconds
         deadline = time.monotonic() + 3 * limits.patience
         try:
             while report.ended != "whole":
-                said, block = plain.receive(box.channel, max(0.001, deadline - time.monotonic()))
+                said, block = wire.receive(box.channel, max(0.001, deadline - time.monotonic()))
                 if "started" in said and not report.cells:
                     report.failed = False
                     deadline = time.monotonic() + longest
@@ -259,7 +216,7 @@ def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, d
                     before = time.monotonic()
                     with channels.pop(said["check"])[0] as ours:
                         remote = Remote(ours, lambda: box.cpu_seconds)
-                        answer = plain.unpack(said["value"], block) if "value" in said else remote
+                        answer = wire.unpack(said["value"], block) if "value" in said else remote
                         report.verdicts[said["check"]] = verdict = judged(said["check"], answer, seeds[said["check"]])
                         report.disturbed |= verdict.get("by_clock", False)
                     deadline += time.monotonic() - before
@@ -270,11 +227,11 @@ def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, d
                     report.ended = f"time limit: a cell ran on although it was interrupted ({reason})"
                     report.disturbed |= said["stuck"] == "clock"
                     break
-        except plain.Gone:
+        except wire.Gone:
             late = time.monotonic() > deadline
             report.ended = f"time limit: the notebook was still running after {longest:g} s" if late else ""
             report.disturbed |= late
-        except (plain.Garbage, KeyError, TypeError, AttributeError, ValueError):
+        except (wire.Garbage, KeyError, TypeError, AttributeError, ValueError):
             report.ended = "the notebook wrote into the channel of the grader"
         for ours, _ in channels.values():
             ours.close()
@@ -282,30 +239,23 @@ def _notebook(report: Report, cells: list[dict], seeds: Seeds, limits: Limits, d
         if not report.cells and (complaint := box.complaint()):
             report.ended, report.disturbed = f"the sandbox could not start: {clean(complaint, 500)}", True
         report.disturbed |= box.scarce or os.strerror(errno.ETOOMANYREFS) in json.dumps(vars(report))
-    report.mib, report.cpu_seconds = box.most, box.cpu_seconds
+    return report
+
+
+def send_probes_by_value() -> None:
+    """Probes of exercises travel with their code: in the sandbox of a notebook, none of their modules is there."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == LABS]:
+        cloudpickle.register_pickle_by_value(sys.modules[name])
 
 
 def _shown(said: dict, cells: dict[str, dict]) -> dict:
     """What a cell showed, as the notebook says: untrusted content, so each part is rebuilt."""
-    room = PICTURES - sum(len(each["pictures"]) for each in cells.values())
     words = max(0, TEXTS - sum(len(each["text"]) + len(each["error"]) for each in cells.values()))
-    pictures = [each.replace("\n", "") for each in said.get("pictures", []) if _is_png(each)][: max(0, room)]
     return {
         "text": clean(said["text"], min(TEXT, words)),
         "error": sandbox.COLORS.sub("", clean(said["error"], min(TEXT, words))),
         "late": said["late"] if said["late"] in sandbox.LATE else "",
-        "pictures": pictures,
     }
-
-
-def _is_png(text: Any) -> bool:
-    """Tell whether a text is a picture, and nothing that a page could take for HTML."""
-    if not isinstance(text, str) or len(text) >= PICTURE:
-        return False
-    try:
-        return base64.b64decode(text.replace("\n", ""), validate=True).startswith(b"\x89PNG")
-    except ValueError:
-        return False
 
 
 def judged(name: str, answer: Any, seeds: list[int]) -> dict[str, Any]:

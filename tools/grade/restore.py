@@ -48,11 +48,6 @@ def exercise(cell: NotebookNode) -> str:
     return ours["grade_id"].removeprefix("check-") if ours.get("grade") else ""
 
 
-def is_answer(cell: NotebookNode) -> bool:
-    """Tell whether a cell of ours is where an answer goes."""
-    return bool(cell.metadata.get("nbgrader", {}).get("solution"))
-
-
 @dataclass(frozen=True)
 class Lab:
     """What the cells of a lab are recognized by."""
@@ -75,7 +70,7 @@ def known(chapter: str) -> Lab:
     for cell in ours:
         if cell.cell_type == "code":
             given.setdefault(_squeezed(cell.source), []).append(cell.id)
-        if is_answer(cell):
+        if cell.metadata.get("nbgrader", {}).get("solution"):  # where an answer goes
             waiting = cell
         elif exercise(cell) and waiting:
             asked = re.findall(r"\w+", cell.source)

@@ -10,7 +10,6 @@ runs as an otherwise unused user, because limits on processes do not hold for ro
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import re
@@ -18,7 +17,6 @@ import resource
 import secrets
 import select
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -35,23 +33,20 @@ import psutil
 
 import labcheck
 import torchcourse
-from tools import course, walls
+from tools import course, sandbox_limits
 from tools.course import Chapter
-from tools.walls import MemoryGroup, open_program, seccomp
+from tools.sandbox_limits import MemoryGroup, open_program, seccomp
 from torchcourse.data.catalog import SPECS
 from torchcourse.place import LABS
 
 INSIDE = Path(__file__).parent / "inside"
 # What notebooks import. The exercises' own package, with its reference solutions, is never shown.
 PACKAGES = [Path(package.__file__).resolve().parent for package in (torchcourse, labcheck)]
-PR_SET_PDEATHSIG = 1
-ALLOW_ALL = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)  # a filter for machines whose calls `walls` does not know
+ALLOW_ALL = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)  # a filter for machines whose calls are not known
 COLORS = re.compile(r"\x1b\[[\d;]*m")
-LOOK_EVERY = 0.2  # seconds
 # Why a cell was interrupted: it met a limit of processor time, one by the clock, or that of an exercise.
 LATE = {"processor": "processor time", "clock": "the clock", "exercise": "the limit of an exercise"}
 REPORT = 32 * 2**20  # bytes that a report may have
-INSTALL = "apt install bubblewrap (or dnf, pacman, zypper)"
 
 
 @dataclass(frozen=True)
@@ -79,19 +74,16 @@ class Report:
     """What came out of a sandbox. Its texts are the student's: escape them."""
 
     ended: str = "the sandbox ended before the notebook did"  # "whole", or a sentence
-    cells: dict[str, dict] = field(default_factory=dict)  # id -> text, error, late: see LATE, pictures
+    cells: dict[str, dict] = field(default_factory=dict)  # id -> text, error, late: see LATE
     verdicts: dict[str, dict] = field(default_factory=dict)  # exercise -> outcome, message, expected, yours, look
     disturbed: bool = False  # whether it met a limit that may be its neighbors' fault: it runs again, alone
     failed: bool = False  # whether the grader did, not the notebook: none of its code has run, or no verdict is left
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    mib: float = 0.0
 
 
 def why_not() -> str:
     """The sentence that says why no sandbox can be made here, and what to do; empty if one can."""
     if not shutil.which("bwrap"):
-        return f"bubblewrap is missing, and submissions are not run without a sandbox: {INSTALL}"
+        return "bubblewrap is missing, and submissions are not run without a sandbox: apt install bubblewrap"
     probe = subprocess.run([*_bwrap(), "--ro-bind", "/", "/", "true"], capture_output=True, text=True)
     if probe.returncode:
         return (
@@ -100,13 +92,6 @@ def why_not() -> str:
             "or later: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`. Or grade as root."
         )
     return ""
-
-
-def refuse_without() -> None:
-    """Raise SystemExit(2) with what to do, unless a sandbox can be made here."""
-    if reason := why_not():
-        print(reason, file=sys.stderr)
-        raise SystemExit(2)
 
 
 def _bwrap() -> list[str]:
@@ -119,17 +104,17 @@ def _bwrap() -> list[str]:
     return ["bwrap", *separate, *rights, "--die-with-parent", "--new-session", "--hostname", "localhost", "--clearenv"]
 
 
-def shown(data: Path | None) -> walls.Binds:
+def shown(data: Path | None) -> sandbox_limits.Binds:
     """What a submission may read: the system's programs, this Python, the package and its checks, the data.
 
     A checkout of the course, perhaps with all submissions, and copies of the exercises may be inside the folders of
     programs. Wherever those would show them, they are hidden.
     """
-    system = (Path("/etc/ld.so.cache"), Path("/etc/alternatives"), *PACKAGES, *walls.programs())
+    system = (Path("/etc/ld.so.cache"), Path("/etc/alternatives"), *PACKAGES, *sandbox_limits.programs())
     sets = [data.resolve() / folder for name in SPECS for folder in (name, SPECS[name].folder)] if data else []
-    binds: walls.Binds = {path: path for path in (*system, *sets) if path.exists()}
-    exercises = walls.copies(PACKAGES[0].with_name(LABS))
-    walls.hide(binds, course.ROOT, walls.copies(PACKAGES[0]), *exercises)
+    binds: sandbox_limits.Binds = {path: path for path in (*system, *sets) if path.exists()}
+    exercises = sandbox_limits.copies(PACKAGES[0].with_name(LABS))
+    sandbox_limits.hide(binds, course.ROOT, sandbox_limits.copies(PACKAGES[0]), *exercises)
     return binds
 
 
@@ -146,7 +131,7 @@ def _arguments(jail: Path, limits: Limits, data: Path | None, filter_: int) -> l
         Path("/grade/home"): jail / "home",
         **{Path("/grade") / path.name: path for path in INSIDE.glob("*.py")},
     }
-    words += walls.mounts(binds)
+    words += sandbox_limits.mounts(binds)
     environment = {
         "PATH": f"{sys.prefix}/bin:/usr/bin:/bin",
         "HOME": "/home/student",
@@ -162,7 +147,7 @@ def _arguments(jail: Path, limits: Limits, data: Path | None, filter_: int) -> l
     if data:
         environment["TORCHCOURSE_DATA"] = str(data.resolve())
     settings = [word for name, value in environment.items() for word in ("--setenv", name, value)]
-    return [*words, "--chdir", "/tmp", *settings, sys.executable, "-B", "/grade/play.py"]
+    return [*words, "--chdir", "/tmp", *settings, sys.executable, "-B", "/grade/start.py"]
 
 
 def _furnish(jail: Path) -> None:
@@ -182,17 +167,11 @@ class Box:
     """A sandbox that is running: its process, the channel to what runs in it, and a watcher that may end it."""
 
     def __init__(
-        self,
-        process: subprocess.Popen,
-        channel: socket.socket,
-        limits: Limits,
-        group: MemoryGroup | None,
-        complaints: int,
+        self, process: subprocess.Popen, channel: socket.socket, limits: Limits, group: MemoryGroup | None
     ) -> None:
         self.process, self.channel, self.limits, self.group = process, channel, limits, group
-        self.complaints = complaints  # of bubblewrap and our program; both are silent before any code of a student runs
-        self.most = 0.0  # MiB that all its processes held together
         self.cpu_seconds = 0.0  # processor time of all its processes
+        self.too_much = f"memory limit: all processes together held more than {2 * limits.mib} MiB"
         self.stopped = ""  # why it had to be ended
         self.scarce = False  # whether its neighbors may have taken what it needed
         self.watcher = threading.Thread(target=self._watch, daemon=True)
@@ -201,15 +180,16 @@ class Box:
     def _watch(self) -> None:
         limits = self.limits
         while self.process.poll() is None:
-            time.sleep(LOOK_EVERY)
+            time.sleep(0.2)
             self.scarce |= scarce()
-            children = _children(self.process)
-            self.most = max(self.most, _held(children, 2 * limits.mib))
+            children = []
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                children = psutil.Process(self.process.pid).children(recursive=True)
             self.cpu_seconds = max(self.cpu_seconds, _worked(children))
             if len(children) > limits.processes / 2:
                 self.stopped = f"process limit: more than {limits.processes // 2} processes"
-            elif self.most > 2 * limits.mib or (self.group and self.group.kills):
-                self.stopped = self._too_much()
+            elif _held(children, 2 * limits.mib) > 2 * limits.mib or (self.group and self.group.kills):
+                self.stopped = self.too_much
             if self.stopped:
                 self.process.kill()  # bubblewrap takes all processes of its sandbox with it
 
@@ -219,53 +199,45 @@ class Box:
         self.process.wait()
         self.watcher.join()
         if self.group and self.group.kills and not self.stopped:
-            self.stopped = self._too_much()
+            self.stopped = self.too_much
         return self.stopped
 
     def complaint(self) -> str:
-        """The last line that was said about a sandbox that could not start; empty if it could."""
-        try:
-            lines = os.read(self.complaints, 2**16).decode(errors="replace").strip().splitlines()
-        except BlockingIOError:
-            return ""
-        return lines[-1] if lines else ""
+        """The last line that was said about a sandbox that could not start; empty if it could. For one that has ended.
 
-    def _too_much(self) -> str:
-        return f"memory limit: all processes together held more than {2 * self.limits.mib} MiB"
+        Bubblewrap and our program say something only before any code of a student runs.
+        """
+        lines = self.process.stderr.read(2**16).decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
 
 
 @contextlib.contextmanager
-def started(job: dict, passed: list, limits: Limits, data: Path | None) -> Iterator[Box]:
-    """Start `inside/play.py` in a sandbox, with a job, a channel and the files `passed`. Ends it afterwards."""
+def started(job: dict, passed: list[int], limits: Limits, data: Path | None) -> Iterator[Box]:
+    """Start `inside/start.py` in a sandbox, with a job, a channel, and the file descriptors `passed`."""
     ours, theirs = socket.socketpair()
-    user = 10**9 + secrets.randbelow(10**9)
-    job = json.dumps({"user": user, **asdict(limits), **job}).encode()
+    job = json.dumps({"user": 10**9 + secrets.randbelow(10**9), **asdict(limits), **job}).encode()
+    files = (limits.disk_mib * 2**20,) * 2  # no file may become larger than the disk
     group = MemoryGroup.make(2 * limits.mib * 2**20)
     with (
         group or contextlib.nullcontext(),
         # What no group counts is forbidden: shared memory that is in no file.
         open_program(seccomp(shared_memory=group is not None) or ALLOW_ALL) as filter_,
         tempfile.TemporaryDirectory(prefix="grade-") as folder,
-        _pipe() as (complaints, complaining),
     ):
         _furnish(Path(folder))
         process = subprocess.Popen(
-            [
-                *(group.prefix if group else []),
-                *_arguments(Path(folder), limits, data, filter_),
-                str(theirs.fileno()),
-            ],
+            [*(group.prefix if group else []), *_arguments(Path(folder), limits, data, filter_), str(theirs.fileno())],
             # What bubblewrap itself has can be seen from inside, through /proc/1: no variable, no file of ours.
             env={"PATH": os.environ.get("PATH", os.defpath)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=None if os.environ.get("GRADE_DEBUG") else complaining,
-            pass_fds=[filter_, theirs.fileno(), *(each if isinstance(each, int) else each.fileno() for each in passed)],
-            preexec_fn=lambda: _limit_files(limits),
+            stderr=subprocess.PIPE,
+            pass_fds=[filter_, theirs.fileno(), *passed],
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, files),
             start_new_session=True,
         )
         theirs.close()
-        box = Box(process, ours, limits, group, complaints)
+        box = Box(process, ours, limits, group)
         try:
             ours.settimeout(limits.patience)
             with contextlib.suppress(OSError):  # it has ended already: the reader will notice
@@ -274,18 +246,7 @@ def started(job: dict, passed: list, limits: Limits, data: Path | None) -> Itera
         finally:
             box.end()
             ours.close()
-
-
-@contextlib.contextmanager
-def _pipe() -> Iterator[tuple[int, int]]:
-    """The ends of a pipe; reading does not wait."""
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    try:
-        yield read, write
-    finally:
-        os.close(read)
-        os.close(write)
+            process.stderr.close()
 
 
 def scarce() -> bool:
@@ -301,24 +262,6 @@ def scarce() -> bool:
     except OSError:
         return True
     return False
-
-
-def die_with_parent() -> None:
-    """End this process when its parent ends, however that happens (Linux)."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-def _limit_files(limits: Limits) -> None:
-    """No file may become larger than the disk; that holds for the report too, which lies on ours."""
-    size = limits.disk_mib * 2**20
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-
-def _children(process: subprocess.Popen) -> list[psutil.Process]:
-    try:
-        return psutil.Process(process.pid).children(recursive=True)
-    except psutil.Error:  # it has just ended
-        return []
 
 
 def _worked(processes: list[psutil.Process]) -> float:

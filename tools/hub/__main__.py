@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools import npm, walls
+from tools import npm, sandbox_limits
 from tools.course import ROOT, chapters
 from tools.hub import sandbox
 from tools.hub.publish import publish, pull_path
@@ -139,7 +139,7 @@ def choose(options: argparse.Namespace, state: Path) -> Settings:
         threads=options.threads,
         board_port=free_port("127.0.0.1") if options.board else 0,
     )
-    if os.geteuid() == 0 and (hidden := walls.hidden_from_others(settings.data)):
+    if os.geteuid() == 0 and (hidden := sandbox_limits.hidden_from_others(settings.data)):
         raise SystemExit(f"Students could not read the data: {hidden} is private. Run `chmod -R a+rX {settings.data}`.")
     return settings
 

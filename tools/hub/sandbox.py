@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import walls
+from tools import sandbox_limits
 from tools.course import ROOT
 
 # What programs look up in /etc. Not the whole of it: a hub started by root would show its passwords, too.
@@ -45,7 +45,7 @@ class Memory:
 
     @classmethod
     def of(cls, gib: float, counted: bool) -> "Memory":
-        """The parts of `gib`, 0 for no limit. counted: whether a walls.MemoryGroup holds the sum."""
+        """The parts of `gib`, 0 for no limit. counted: whether a sandbox_limits.MemoryGroup holds the sum."""
         if not gib:
             return cls(None, None, 2**30, 2 * 2**30)
         whole = int(gib * 2**30)
@@ -77,7 +77,7 @@ def arguments(
     state: the hub's folder. It and the course are hidden wherever they are, except for what is `readable`
     own: the folder that `furnish` has filled
     user: the number of the student's user; None if the hub itself is not root
-    filter_fd: where bubblewrap reads the program of walls.seccomp
+    filter_fd: where bubblewrap reads the program of sandbox_limits.seccomp
     """
     words = ["bwrap", "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-net"]
     words += ["--unshare-uts", "--hostname", "localhost", "--unshare-cgroup-try", "--seccomp", str(filter_fd)]
@@ -86,8 +86,10 @@ def arguments(
     else:
         words += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     there = [Path("/etc", name) for name in ETC] + [Path("/sys", name) for name in SYS]
-    binds: walls.Binds = {path: path for path in (*walls.programs(), *there, *readable) if path.exists()}
-    walls.hide(binds, ROOT, walls.copies(package("torchcourse")), state.resolve())
+    binds: sandbox_limits.Binds = {
+        path: path for path in (*sandbox_limits.programs(), *there, *readable) if path.exists()
+    }
+    sandbox_limits.hide(binds, ROOT, sandbox_limits.copies(package("torchcourse")), state.resolve())
     binds |= {Path("/etc", name): own / "etc" / name for name in os.listdir(own / "etc")}
     binds |= {PLACE / name: own / name for name in ("hub", "board") if (own / name).exists()}
     binds |= {PLACE / "inside.py": Path(__file__).with_name("inside.py"), home: home}
@@ -98,7 +100,7 @@ def arguments(
         words += ["--dev-bind", "/dev/null", "/dev/zero"]
     for path, size in (("/dev/shm", memory.shared), ("/tmp", memory.temporary)):
         words += ["--perms", "1777", "--size", str(size), "--tmpfs", path]
-    words += [*walls.mounts(binds, writable=home), "--"]
+    words += [*sandbox_limits.mounts(binds, writable=home), "--"]
     if user is not None:
         words += ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all", "--"]
     return [*words, *limits(memory, PROCESSES), "env", f"--chdir={home}"]  # only the student may go there
@@ -174,13 +176,13 @@ def trouble(state: Path) -> str:
     for program in ("bwrap", "setpriv", "prlimit"):
         if shutil.which(program) is None:
             return f"{program} is not installed (Debian: apt install bubblewrap util-linux)."
-    if (program := walls.seccomp()) is None:
+    if (program := sandbox_limits.seccomp()) is None:
         return "the kit knows the system calls of x86_64 and aarch64 only."
     own = state / "trial"
     user = settle(own / "home")
     furnish(own, user, [])
     memory = Memory(None, None, 2**20, 2**20)
-    with walls.open_program(program) as fd:
+    with sandbox_limits.open_program(program) as fd:
         words = arguments(own / "home", packages(), state, own, user, memory, fd)
         words += [sys.executable, "-c", "import jupyterhub, importlib.util; importlib.util.find_spec('torchcourse')"]
         done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, stdin=subprocess.DEVNULL)

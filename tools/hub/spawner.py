@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 
-from tools import walls
+from tools import sandbox_limits
 from tools.course import ROOT
 from tools.hub import sandbox
 from tools.hub.inside import forward
@@ -37,12 +37,14 @@ class WalledSpawner(SimpleLocalProcessSpawner):
         repositories = sorted(here.state.glob("*.git"))
         own = sandbox.furnish(here.state / "run" / self.user.name, user, repositories)
         with contextlib.ExitStack() as until_started:
-            group = walls.MemoryGroup.make(int(here.memory_gib * 2**30)) if here.memory_gib else None
+            group = sandbox_limits.MemoryGroup.make(int(here.memory_gib * 2**30)) if here.memory_gib else None
             if group:
                 loop = asyncio.get_running_loop()
                 self._open.callback(lambda: loop.run_in_executor(None, group.remove))
             memory = sandbox.Memory.of(here.memory_gib, counted=group is not None)
-            program = until_started.enter_context(walls.open_program(walls.seccomp(shared_memory=not memory.strict)))
+            program = until_started.enter_context(
+                sandbox_limits.open_program(sandbox_limits.seccomp(shared_memory=not memory.strict))
+            )
             ports = {"hub": here.hub_port} | ({"board": here.board_port} if here.board_port else {})
             listener = until_started.enter_context(await self._ways(own, ports))
             readable = [*sandbox.packages(), ROOT / "hub" / "jupyter", *repositories]

@@ -7,10 +7,7 @@ inputs that the grader sends. Plain data goes back.
 Whatever this process says may be forged: the grader takes its words as text, its results as results to compare.
 """
 
-import base64
 import contextlib
-import ctypes
-import importlib.abc
 import io
 import os
 import pickle
@@ -20,94 +17,72 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
 from typing import Any
+from unittest import mock
 
-import confine
 import psutil
+import torch
+import wire
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+import labcheck
+from labcheck import judge, lab, switches, verdict
+from labcheck.answer import line_of
+from labcheck.show import Result
 
 TEXT = 10_000  # characters of printed text that are kept of a cell
-PICTURES, PICTURE = 12, 400_000  # pictures that are kept of a notebook, characters of one
-PR_SET_DUMPABLE = 4
-COMPILER = "torch._dynamo"
 # IPython's magics that only kernels have. Nothing that they do can be graded.
 KERNEL_ONLY = ("autosave", "clear", "cls", "connect_info", "less", "man", "more", "qtconsole", "store", "subshell")
 INTERRUPTS = 5  # that a cell may ignore, one each second
+errors: list[str] = []  # of the cell that runs
 
 
-def main() -> None:
-    confine.only_in_the_sandbox(__file__)
-    job = confine.job()
-    # The guard below ends a cell by this signal. A grader that was started with `&` would hand on that it is ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    confine.confine(job)
-    confine.silent()
-    # Another user than at the start: without this, no part of Python could look at its own /proc/self.
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-    play(job)
+class Shell(InteractiveShell):
+    """With what a kernel adds. Pictures are inline, whatever the notebook asks for."""
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        pass
+
+    def enable_matplotlib(self, gui: str | None = None) -> tuple:
+        return super().enable_matplotlib("inline")
+
+    def _showtraceback(self, kind: Any, error: Any, lines: list[str]) -> None:
+        errors.append(f"{kind.__name__}: {error}" if kind is SyntaxError else "\n".join(lines))
 
 
-def play(job: dict) -> None:
+def run(job: dict, grader: socket.socket) -> None:
     """Run the cells one after the other. An error ends its cell only."""
-    import plain
-    from IPython.core.interactiveshell import InteractiveShell
-    from IPython.utils.capture import capture_output
-
-    from torchcourse import importing
-
-    importing.load("torch", "labcheck")
-    import labcheck
-    from labcheck import judge, lab
-    from labcheck.show import Result
-
     sys.path[0] = ""  # as in a notebook: a file that a cell has written can be imported
     # Some labs end with a figure made by the student's functions where these are right: here, by all of them.
     labcheck.evaluate = judge.evaluate = lab.evaluate = lambda name, *_, **__: Result(name, "correct", "")
-    grader = socket.socket(fileno=job["channel"])
     served = {name: socket.socket(fileno=number) for name, number in job["served"].items()}
-    errors: list[str] = []
-
-    class Shell(InteractiveShell):
-        """With what a kernel adds. Pictures are inline, whatever the notebook asks for."""
-
-        def enable_gui(self, gui: str | None = None) -> None:
-            pass
-
-        def enable_matplotlib(self, gui: str | None = None) -> tuple:
-            return super().enable_matplotlib("inline")
-
-        def _showtraceback(self, kind: Any, error: Any, lines: list[str]) -> None:
-            errors.append(f"{kind.__name__}: {error}" if kind is SyntaxError else "\n".join(lines))
-
     shell = Shell.instance()
     shell.history_manager.enabled = False
     shell.history_manager.outputs = Forgetful()
     for name in KERNEL_ONLY:
         shell.register_magic_function(lambda line: None, magic_name=name)
-    clock = Clock(lambda reason: plain.send(grader, {"stuck": reason}))
-    budget = Budget(job["seconds"], job["clock"])
-    pictures = 0
-    plain.send(grader, {"started": True})
+    clock = Clock(lambda reason: wire.send(grader, {"stuck": reason}))
+    left = job["seconds"]
+    wire.send(grader, {"started": True})
     for cell in job["cells"]:
         errors.clear()
         printed = Capped()
         shown: list = []
+        worked = processor_time()
         try:
             if "asks" in cell:
-                from labcheck import switches
-
                 answer = eval(cell["asks"], shell.user_ns)
-                channel = served.pop(cell["name"])
+                asked = served.pop(cell["name"])
                 at_work = threading.Event()
                 # When the answer is not at work, the grader hangs up because it has its verdict.
-                clock.start(lambda a=at_work, c=channel: "exercise" if a.is_set() and hung_up(c) else "")
+                clock.start(lambda a=at_work, c=asked: "exercise" if a.is_set() and hung_up(c) else "")
                 # Packing looks at tensors, too.
                 with switches.neutral(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-                    serve(plain, grader, cell["name"], answer, channel, at_work)
+                    serve(grader, cell["name"], answer, asked, at_work)
                 printed = Capped()  # what an answer prints about its inputs is not shown
             else:
-                clock.start(budget.of_a_cell(job["cell_seconds"]))
+                clock.start(limit(min(job["cell_seconds"], left), job["clock"]))
                 with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
                     with capture_output(stdout=False, stderr=False) as seen:
                         shell.run_cell(cell["source"], store_history=True)
@@ -116,20 +91,13 @@ def play(job: dict) -> None:
             errors.append(f"{type(error).__name__}: {error}")
         late = clock.stop()
         if "asks" not in cell:  # answers have limits of their own
-            budget.end_of_a_cell()
+            left = max(0.0, left - (processor_time() - worked))
         record = {"cell": cell["id"], "text": printed.getvalue(), "late": late, "error": "\n".join(errors)[-TEXT:]}
         for output in shown:
-            data = getattr(output, "data", {})
-            picture = data.get("image/png")
-            if isinstance(picture, bytes):
-                picture = base64.b64encode(picture).decode()
-            if isinstance(picture, str) and len(picture) < PICTURE and pictures < PICTURES:
-                record.setdefault("pictures", []).append(picture)
-                pictures += 1
-            elif "text/plain" in data and len(record["text"]) < TEXT:
-                record["text"] = f"{record['text']}{data['text/plain'][:TEXT]}\n"[:TEXT]
-        plain.send(grader, record)
-    plain.send(grader, {"whole": True})
+            text = getattr(output, "data", {}).get("text/plain", "")[:TEXT]
+            record["text"] = f"{record['text']}{text}\n"[:TEXT]
+        wire.send(grader, record)
+    wire.send(grader, {"whole": True})
 
 
 class Forgetful(dict):
@@ -193,26 +161,19 @@ class Clock:
                 time.sleep(1)
 
 
-class Budget:
-    """Processor time for all cells of a notebook, and more time by the clock: neighbors take the processor, too."""
+def limit(seconds: float, clock: float) -> Callable[[], str]:
+    """A function that says which limit is met from now on: "processor", "clock", or none: "".
 
-    def __init__(self, seconds: float, clock: float) -> None:
-        self.left, self.clock = seconds, clock
+    clock: times as many seconds may pass by the clock, since neighbors take the processor, too
+    """
+    worked, start = processor_time(), time.monotonic()
 
-    def of_a_cell(self, seconds: float) -> Callable[[], str]:
-        """A function that says which limit the cell that starts now has met: "processor", "clock", or none: ""."""
-        self.worked = worked = processor_time()
-        start, seconds = time.monotonic(), min(seconds, self.left)
+    def over() -> str:
+        if time.monotonic() - start > clock * seconds:  # first, since it needs no memory
+            return "clock"
+        return "processor" if processor_time() - worked > seconds else ""
 
-        def over() -> str:
-            if time.monotonic() - start > self.clock * seconds:  # first, since it needs no memory
-                return "clock"
-            return "processor" if processor_time() - worked > seconds else ""
-
-        return over
-
-    def end_of_a_cell(self) -> None:
-        self.left = max(0.0, self.left - (processor_time() - self.worked))
+    return over
 
 
 def processor_time() -> float:
@@ -224,21 +185,15 @@ def processor_time() -> float:
     return total
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Answers
-
-
-def serve(
-    plain: Any, grader: socket.socket, name: str, answer: Any, channel: socket.socket, at_work: threading.Event
-) -> None:
+def serve(grader: socket.socket, name: str, answer: Any, channel: socket.socket, at_work: threading.Event) -> None:
     """Let the grader ask the answer, until it hangs up. at_work: set while the answer is busy with a question."""
     if not can_be_asked(answer):
-        document, block = plain.pack(answer)
-        plain.send(grader, {"check": name, "value": document}, block)
+        document, block = wire.pack(answer)
+        wire.send(grader, {"check": name, "value": document}, block)
         return
-    plain.send(grader, {"check": name})
+    wire.send(grader, {"check": name})
     with channel, contextlib.suppress(OSError, KeyboardInterrupt):  # interrupted after the grader has hung up
-        answer_questions(plain, answer, channel, at_work)
+        answer_questions(answer, channel, at_work)
 
 
 def can_be_asked(answer: Any) -> bool:
@@ -246,69 +201,49 @@ def can_be_asked(answer: Any) -> bool:
     return callable(answer) or (isinstance(answer, (tuple, list)) and any(callable(part) for part in answer))
 
 
-def answer_questions(plain: Any, answer: Any, channel: socket.socket, at_work: threading.Event | None = None) -> None:
+def answer_questions(answer: Any, channel: socket.socket, at_work: threading.Event | None = None) -> None:
     """Call the grader's probes with the answer until the grader hangs up. at_work: set during each call."""
-    from labcheck import switches
-
     at_work = at_work or threading.Event()
     try:
         os.getcwd()
     except FileNotFoundError:  # a cell has deleted the folder, and much of Python asks for it
         os.chdir("/")
-    with switches.neutral(), eager():
+    with switches.neutral():
         while True:
             try:
-                _, question = plain.receive(channel)
-            except plain.Gone:
+                _, question = wire.receive(channel)
+            except wire.Gone:
                 return
             at_work.set()
             probe, args, options = pickle.loads(question)
-            reply, block = reply_to(plain, probe, answer, args, options)
+            with eager():
+                reply, block = reply_to(probe, answer, args, options)
             at_work.clear()
-            plain.send(channel, reply, block)
+            wire.send(channel, reply, block)
 
 
 @contextlib.contextmanager
 def eager() -> Iterator[None]:
     """Let compiled functions run as they are written: the same results without a compiler's minutes.
 
-    The compiler takes two seconds to import, and most answers need none: where it isn't there yet, the first import of
-    it in this block is followed by the setting.
+    The compiler takes two seconds to import, and most answers need none: there, the first call sets it.
     """
-    import torch
-
     with contextlib.ExitStack() as stack:
 
         def stand() -> None:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
 
-        if COMPILER in sys.modules:
+        def compiled(*args: Any, **options: Any) -> Any:
+            if "torch._dynamo" not in sys.modules:
+                stand()
+            return compile_(*args, **options)
+
+        if "torch._dynamo" in sys.modules:
             stand()
         else:
-            finder = AfterImport(COMPILER, stand)
-            sys.meta_path.insert(0, finder)
-            stack.callback(sys.meta_path.remove, finder)
+            compile_ = torch.compile
+            stack.enter_context(mock.patch("torch.compile", compiled))
         yield
-
-
-class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function when a module has been imported."""
-
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self.name, self.then = name, then
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name != self.name:
-            return None
-        spec = PathFinder.find_spec(name, path)
-        load = spec.loader.exec_module
-
-        def load_and_then(module: ModuleType) -> None:
-            load(module)
-            self.then()
-
-        spec.loader.exec_module = load_and_then
-        return spec
 
 
 def hung_up(channel: socket.socket) -> bool:
@@ -321,13 +256,10 @@ def hung_up(channel: socket.socket) -> bool:
         return True
 
 
-def reply_to(plain: Any, probe: Callable, answer: Any, args: tuple, options: dict) -> tuple[dict, bytes]:
+def reply_to(probe: Callable, answer: Any, args: tuple, options: dict) -> tuple[dict, bytes]:
     """What a probe returns or raises, as plain data."""
-    from labcheck import verdict
-    from labcheck.answer import line_of
-
     try:
-        document, block = plain.pack(probe(answer, *args, **options))
+        document, block = wire.pack(probe(answer, *args, **options))
         return {"value": document}, block
     except verdict.NotAttempted:
         return {"not attempted": True}, b""
@@ -338,7 +270,3 @@ def reply_to(plain: Any, probe: Callable, answer: Any, args: tuple, options: dic
         return {"raised": [kinds, str(raised.error)[:TEXT], line_of(raised.error)]}, b""
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return {"stumbled": f"{type(error).__name__}: {error}"[:TEXT]}, b""
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Two walls that every sandbox of the kit needs beside bubblewrap's: a seccomp filter, and a limit on memory.
+"""What every sandbox of the course is limited to, beside bubblewrap's namespaces: system calls, files, memory.
 
 `seccomp()` is a program for `bwrap --seccomp FD`. It closes what namespaces leave open: new user namespaces (their
 owner may mount file systems in memory), kernel interfaces that a notebook never needs, and sockets that ignore network
@@ -81,12 +81,7 @@ def seccomp(*, shared_memory: bool = True, machine: str | None = None) -> bytes 
         flags = [(AND, SHARED_ANONYMOUS), (EQUAL, SHARED_ANONYMOUS, 0, 1)]
         program += forbid_if("mmap", 3, *flags, error=errno.ENOMEM)
     program.append((RETURN, ALLOW))
-    return b"".join(struct.pack("<HBBI", code, *jump, value) for code, value, *jump in map(_padded, program))
-
-
-def _padded(instruction: tuple) -> tuple:
-    code, value, *jump = instruction
-    return (code, value, *(jump or (0, 0)))
+    return b"".join(struct.pack("<HBBI", code, *(jump or (0, 0)), value) for code, value, *jump in program)
 
 
 @contextlib.contextmanager
@@ -164,17 +159,17 @@ def hidden_from_others(folder: Path) -> Path | None:
     Root starts a sandbox as a user of its own, for whom the folders above do not count, as they are not there.
     """
     for path in (folder, *sorted(folder.rglob("*"))):
-        needed = 0o005 if path.is_dir() else 0o004
-        if path.exists() and path.stat().st_mode & needed != needed:
+        if path.exists() and ~path.stat().st_mode & (0o005 if path.is_dir() else 0o004):
             return path
     return None
 
 
 # --------------------------------------------------------------------------------------------------------------- memory
 
-V1 = {"limit": "memory.limit_in_bytes", "swap": "memory.memsw.limit_in_bytes", "peak": "memory.max_usage_in_bytes"}
-V1 |= {"events": "memory.oom_control"}
-V2 = {"limit": "memory.max", "swap": "memory.swap.max", "peak": "memory.peak", "events": "memory.events"}
+# Files of a group, in the two versions of the kernel's interface.
+V1 = {"limit": "memory.limit_in_bytes", "swap": "memory.memsw.limit_in_bytes", "events": "memory.oom_control"}
+V2 = {"limit": "memory.max", "swap": "memory.swap.max", "events": "memory.events"}
+USERS = [] if os.geteuid() == 0 else ["--user"]  # whose systemd keeps a group
 JOIN = 'echo 0 > "$0" && exec "$@"'
 
 
@@ -182,15 +177,11 @@ JOIN = 'echo 0 > "$0" && exec "$@"'
 class MemoryGroup:
     """Memory that all processes of a sandbox share, with a limit that the kernel holds. Make one with `make`.
 
-        group = MemoryGroup.make(2 * 2**30)
-        with group or contextlib.nullcontext():
-            subprocess.run([*(group.prefix if group else []), "bwrap", ...])
-
     prefix: words to put before a command, so that it starts inside; they keep file descriptors and process id
     """
 
     prefix: list[str]
-    version: int
+    files: dict[str, str]
     place: Path | None  # None where systemd keeps the group: known once a process is in it
     unit: str = ""
 
@@ -206,23 +197,15 @@ class MemoryGroup:
     def __exit__(self, *exception: object) -> None:
         self.remove()
 
-    def add(self, pid: int) -> None:
-        """Put a running process inside. Only what it takes from now on is counted."""
-        if self.place is None:
-            raise RuntimeError("systemd keeps this group: start the command with `prefix`.")
-        (self.place / "cgroup.procs").write_text(str(pid))
-
-    @property
-    def peak(self) -> int:
-        """The most bytes held at one time; 0 if it was not counted. With systemd, only while a process is inside."""
-        said = self._read("peak").split()
-        return int(said[0]) if said else 0
-
     @property
     def kills(self) -> int:
         """How many processes the kernel has killed because memory ran out. With systemd, only while one is inside."""
-        lines = (line.split() for line in self._read("events").splitlines())
-        return sum(int(line[1]) for line in lines if line[0] == "oom_kill")
+        folder = self._folder()
+        try:
+            events = (folder / self.files["events"]).read_text() if folder else ""
+        except OSError:
+            return 0
+        return sum(int(line.split()[1]) for line in events.splitlines() if line.startswith("oom_kill "))
 
     def remove(self) -> None:
         """End what still runs inside, and remove the group."""
@@ -244,58 +227,28 @@ class MemoryGroup:
 
     def _folder(self) -> Path | None:
         if self.place is None:
-            words = [*_systemctl(), "show", "--property=ControlGroup", "--value", self.unit]
+            words = ["systemctl", *USERS, "show", "--property=ControlGroup", "--value", self.unit]
             said = subprocess.run(words, capture_output=True, text=True).stdout.strip()
             return Path("/sys/fs/cgroup" + said) if said.startswith("/") and self.unit in said else None
         return self.place
-
-    def _read(self, what: str) -> str:
-        folder = self._folder()
-        try:
-            return (folder / (V1 if self.version == 1 else V2)[what]).read_text() if folder else ""
-        except OSError:
-            return ""
-
-
-ABANDONED = 600  # seconds after which a group without a process is left over: one in use is never empty for so long
-
-
-def _name() -> str:
-    """A name for a group. It says when the group was made, which the kernel doesn't."""
-    return f"torchcourse-{time.time():.0f}-{secrets.token_hex(8)}"
-
-
-def _sweep(parent: Path) -> None:
-    """Remove the groups below `parent` that programs left which were killed before they could."""
-    for folder in parent.glob("torchcourse-*-*"):
-        with contextlib.suppress(OSError, ValueError):  # with a process in it, it stays; so does what is not ours
-            if time.time() - int(folder.name.split("-")[1]) > ABANDONED:
-                folder.rmdir()
 
 
 @functools.cache
 def _maker() -> Callable[[int], MemoryGroup | None] | None:
     """The function that makes groups here: the first of the ways that really holds a limit, or None."""
-    for _, parent in _parents():
-        _sweep(parent)
     limit = 2**26
     for maker in (_with_systemd, _in_folder):
         trial = maker(limit)
         if trial is None:
             continue
         # Inside, the group must be there with its limit: systemd accepts limits that it does not enforce.
-        name = (V1 if trial.version == 1 else V2)["limit"]
         place = str(trial.place) if trial.place else "/sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup)"
         with trial:
-            words = [*trial.prefix, "sh", "-c", f'cat "{place}/{name}"']
+            words = [*trial.prefix, "sh", "-c", f'cat "{place}/{trial.files["limit"]}"']
             said = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if said.returncode == 0 and said.stdout.strip() == str(limit):
             return maker
     return None
-
-
-def _systemctl() -> list[str]:
-    return ["systemctl"] if os.geteuid() == 0 else ["systemctl", "--user"]
 
 
 def _with_systemd(limit: int) -> MemoryGroup | None:
@@ -304,61 +257,50 @@ def _with_systemd(limit: int) -> MemoryGroup | None:
         return None
     if "SLURM_JOB_ID" in os.environ:  # a scope lies outside of the job, which its limits and its end would not reach
         return None
-    unit = f"{_name()}.scope"
+    unit = f"torchcourse-{secrets.token_hex(8)}.scope"
     way = [
         f"{name}={os.environ[name]}" for name in ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS") if name in os.environ
     ]
-    words = ["env", *way, "systemd-run", *_systemctl()[1:], "--scope", "--quiet", "--collect", f"--unit={unit}"]
+    words = ["env", *way, "systemd-run", *USERS, "--scope", "--quiet", "--collect", f"--unit={unit}"]
     words += [f"--property=MemoryMax={limit}", "--property=MemorySwapMax=0", "--"]
-    return MemoryGroup(words, 2, None, unit)
+    return MemoryGroup(words, V2, None, unit)
 
 
 def _in_folder(limit: int) -> MemoryGroup | None:
     """A folder below the group of this process, or of one above it: for root, and where a container owns its groups."""
-    for version, parent in _parents():
-        folder = parent / _name()
+    for files, parent in _parents():
+        folder = parent / f"torchcourse-{secrets.token_hex(8)}"
         with contextlib.suppress(OSError):
             folder.mkdir()
-            names = V1 if version == 1 else V2
             try:
-                (folder / names["limit"]).write_text(str(limit))
+                (folder / files["limit"]).write_text(str(limit))
             except OSError:
                 folder.rmdir()
                 continue
             with contextlib.suppress(OSError):  # not there without swap accounting
-                (folder / names["swap"]).write_text(str(limit if version == 1 else 0))
-            return MemoryGroup(["sh", "-c", JOIN, str(folder / "cgroup.procs")], version, folder)
+                (folder / files["swap"]).write_text(str(limit if files is V1 else 0))
+            return MemoryGroup(["sh", "-c", JOIN, str(folder / "cgroup.procs")], files, folder)
     return None
 
 
-def _parents() -> Iterator[tuple[int, Path]]:
-    """The groups that may get a child which counts memory: version of the interface, folder; the nearest first."""
-    mounts = {}  # version -> the group at the top of what is mounted, and where
+def _parents() -> Iterator[tuple[dict[str, str], Path]]:
+    """The groups that may get a child which counts memory: names of its files, folder; the nearest first."""
+    top = {}  # kind of hierarchy -> the group at the top of what is mounted, and where
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
-        root, point = before.split()[3:5]
-        if kind == "cgroup2":
-            mounts[2] = root, Path(point)
-        elif kind == "cgroup" and "memory" in options.split(","):
-            mounts[1] = root, Path(point)
+        if kind == "cgroup2" or (kind == "cgroup" and "memory" in options.split(",")):
+            top[kind] = before.split()[3:5]
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, own = line.split(":", 2)
-        version = 2 if number == "0" else 1 if "memory" in controllers.split(",") else 0
-        if version not in mounts:
+        kind = "cgroup2" if number == "0" else "cgroup" if "memory" in controllers.split(",") else ""
+        if kind not in top:
             continue
-        root, point = mounts[version]
-        folder = point / os.path.relpath(own, root) if own.startswith(root) else point
-        folder = Path(os.path.normpath(folder))
+        root, point = top[kind][0], Path(top[kind][1])
+        folder = Path(os.path.normpath(point / os.path.relpath(own, root))) if own.startswith(root) else point
         for parent in (folder, *folder.parents):
             if not parent.is_relative_to(point):
                 break
-            if version == 1 or "memory" in _text(parent / "cgroup.subtree_control").split():
-                yield version, parent
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+            with contextlib.suppress(OSError):
+                if kind == "cgroup" or "memory" in (parent / "cgroup.subtree_control").read_text().split():
+                    yield V1 if kind == "cgroup" else V2, parent

@@ -8,7 +8,7 @@ holds one line.
 A message is a JSON document followed by a block of bytes. Tensors put their numbers into the block, one after the
 other. The reader takes them from there in the same order, each byte once: no message can become larger by being read.
 
-This file is used on both sides: the grader imports it, and the sandbox finds it beside `inside.py`.
+This file is used on both sides: the grader imports it, and the sandbox finds it beside `run_submission.py`.
 """
 
 import io
@@ -47,10 +47,6 @@ class Gone(Exception):
     """The other side has ended, or has not answered in time."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Values
-
-
 def pack(value: Any) -> tuple[Any, bytes]:
     """A value as a JSON document and a block of bytes. Raises ValueError for what is too large or too deep."""
     block = bytearray()
@@ -70,8 +66,6 @@ def _pack(value: Any, block: bytearray, depth: int) -> Any:
         return int(value) if abs(value) < 10**1000 else {"foreign": "an integer of more than a thousand digits"}
     if isinstance(value, str):
         return {"str": str(value)[:TEXT].encode("utf-8", "replace").decode()}
-    if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
     if isinstance(value, bytes):
         return {"bytes": value[:TEXT].hex()}
     if isinstance(value, torch.Size):
@@ -99,9 +93,10 @@ def _pack_tensor(value: torch.Tensor, block: bytearray) -> Any:
     name = str(value.dtype).removeprefix("torch.")
     if value.dim() > RANK:
         raise ValueError(f"a tensor of more than {RANK} dimensions")
-    if value.is_meta or value.layout != torch.strided or value.is_nested or name not in DTYPES:
-        kind = "meta" if value.is_meta else "sparse" if value.layout != torch.strided else None
-        return {"tensor": [name, list(value.shape), False], "kind": kind} if kind else {"foreign": show(value)[:TEXT]}
+    if value.layout != torch.strided or value.is_nested or name not in DTYPES:
+        return {"foreign": show(value)[:TEXT]}
+    if value.is_meta:
+        return {"meta": [name, list(value.shape)]}
     # A copy: a part of one element counts as contiguous whatever its stride, an empty array of NumPy may have strides
     # of 0, and neither can be viewed as bytes.
     row = value.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
@@ -153,8 +148,6 @@ def _unpack(document: Any, block: Block, depth: int) -> Any:
             return ...
         case "str":
             return str(content)
-        case "complex":
-            return complex(float(content[0]), float(content[1]))
         case "bytes":
             return bytes.fromhex(content)
         case "size":
@@ -173,8 +166,10 @@ def _unpack(document: Any, block: Block, depth: int) -> Any:
             return DTYPES[content] if content in DTYPES else Foreign(f"torch.{str(content)[:TEXT]}")
         case "device":
             return torch.device(str(content)[:100])
+        case "meta":
+            return torch.empty(_shape(content[1]), dtype=DTYPES[content[0]], device="meta")
         case "tensor":
-            return _unpack_tensor(document, block)
+            return _unpack_tensor(*content, block)
         case "array":
             name, shape, alone = content
             numbers = block.numbers(shape := _shape(shape), ARRAYS[name].itemsize)
@@ -195,22 +190,12 @@ def _shape(words: list) -> list[int]:
     return shape
 
 
-def _unpack_tensor(document: dict, block: Block) -> torch.Tensor:
-    name, shape, grad = document["tensor"]
+def _unpack_tensor(name: str, shape: list[int], grad: bool, block: Block) -> torch.Tensor:
     dtype, shape = DTYPES[name], _shape(shape)
-    if document.get("kind") == "meta":
-        return torch.empty(shape, dtype=dtype, device="meta")
-    if document.get("kind") == "sparse":
-        nowhere = torch.empty(len(shape), 0, dtype=torch.int64)
-        return torch.sparse_coo_tensor(nowhere, torch.empty(0, dtype=dtype), shape, check_invariants=True)
     numbers = block.numbers(shape, dtype.itemsize)
     tensor = torch.frombuffer(numbers, dtype=torch.uint8) if numbers else torch.empty(0, dtype=torch.uint8)
     tensor = tensor.view(dtype).reshape(shape)
     return tensor.requires_grad_() if grad is True and (dtype.is_floating_point or dtype.is_complex) else tensor
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Messages
 
 
 def send(channel: socket.socket, document: Any, block: bytes = b"") -> None:
@@ -219,7 +204,7 @@ def send(channel: socket.socket, document: Any, block: bytes = b"") -> None:
     channel.sendall(HEAD.pack(len(text), len(block)) + text + block)
 
 
-def receive(channel: socket.socket, seconds: float | None = None, largest: int = LARGEST) -> tuple[Any, bytes]:
+def receive(channel: socket.socket, seconds: float | None = None) -> tuple[Any, bytes]:
     """The next message: its document and its block.
 
     seconds: for the whole message; None waits forever
@@ -227,7 +212,7 @@ def receive(channel: socket.socket, seconds: float | None = None, largest: int =
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     text_length, block_length = HEAD.unpack(_exactly(channel, HEAD.size, deadline))
-    if text_length > LONGEST or text_length + block_length > largest:
+    if text_length > LONGEST or text_length + block_length > LARGEST:
         raise Garbage("a message that is too large")
     text, block = _exactly(channel, text_length, deadline), _exactly(channel, block_length, deadline)
     try:

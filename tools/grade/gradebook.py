@@ -5,11 +5,9 @@ sandbox. A check cell gets its verdict, and if that is not "correct" an error, w
 """
 
 import contextlib
-import html
 import logging
 import os
 import shutil
-import signal
 import sys
 import warnings
 from pathlib import Path
@@ -17,7 +15,6 @@ from typing import Any
 
 import nbformat
 import sqlalchemy.exc
-from nbconvert.filters.highlight import Highlight2HTML
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.apps import NbGraderAPI
@@ -34,12 +31,11 @@ from tools.grade.restore import exercise
 
 warnings.filterwarnings("ignore", category=sqlalchemy.exc.SAWarning)  # nbgrader's own affair
 HERE = Path(__file__).parent
-COLORING, COLORED = 2.0, 50_000  # of a page: seconds for colors in code, characters that have some
 # In the folder of the gradebook, for those who open nbgrader's formgrader there.
 SETTINGS = """c = get_config()
 c.CourseDirectory.course_id = "course"
 # Submissions are run by `make grade` only, in its sandbox. Here the button "Autograde" would run them without one.
-c.Autograde.pre_convert_hook = "tools.grade.book.only_in_the_sandbox"
+c.Autograde.pre_convert_hook = "tools.grade.gradebook.only_in_the_sandbox"
 """
 
 
@@ -65,13 +61,11 @@ class Page(NbGraderPreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
         answers: list[NotebookNode] = []
-        highlight = Highlighter(COLORING, COLORED)
         chapter = resources["nbgrader"]["assignment"]
         known, exercises = load_chapter(chapter), []
         for cell in nb.cells:
             name = exercise(cell)
             if cell.id.startswith(("answer-", "added-")):
-                cell.html = highlight(cell.source)
                 answers.append(cell)
             elif name:
                 exercises.append(
@@ -81,7 +75,7 @@ class Page(NbGraderPreprocessor):
                         "sign": _sign(cell),
                         "verdict": cell.outputs[0].data["text/html"],  # our own, escaped by Result.html
                         "answers": answers,
-                        "comments": [c.metadata.nbgrader.comment for c in answers if _commented(c)],
+                        "comments": filter(None, [c.metadata.get("nbgrader", {}).get("comment") for c in answers]),
                     }
                 )
                 answers = []
@@ -90,48 +84,12 @@ class Page(NbGraderPreprocessor):
         return nb, resources
 
 
-class Highlighter:
-    """Python's syntax in colors, in HTML; without them once there is too much of it for one page, or it takes too long.
-
-    Pygments looks for patterns that a page of blanks keeps busy for hours, and nbconvert reads its HTML once more.
-    """
-
-    def __init__(self, seconds: float, characters: int) -> None:
-        self.left = seconds  # of this process's own time: on a busy machine a page looks the same
-        self.room = characters
-        self.pygments = Highlight2HTML()
-
-    def __call__(self, source: str) -> str:
-        self.room -= len(source)
-        if self.left > 0 and self.room >= 0:
-            before = signal.signal(signal.SIGVTALRM, self._late)
-            try:
-                signal.setitimer(signal.ITIMER_VIRTUAL, self.left)
-                try:
-                    return self.pygments(source)
-                finally:
-                    self.left = signal.setitimer(signal.ITIMER_VIRTUAL, 0)[0]
-            except TimeoutError:
-                self.left = 0
-            finally:
-                signal.signal(signal.SIGVTALRM, before)
-        return f'<div class="highlight"><pre>{html.escape(source)}</pre></div>'
-
-    @staticmethod
-    def _late(*_: object) -> None:
-        raise TimeoutError
-
-
 def _sign(check: NotebookNode) -> str:
     """The sign of an exercise in the table of a page. It goes by the points, which a person may have changed."""
     grade, outcome = check.metadata.nbgrader, check.outputs[-1].get("ename", "correct")  # see `outputs_of`
     if grade.score == grade.points:
         return LOOKS["correct"][0]
     return LOOKS["incorrect" if grade.score or outcome == "correct" else outcome][0]
-
-
-def _commented(cell: NotebookNode) -> bool:
-    return bool(cell.metadata.get("nbgrader", {}).get("comment"))
 
 
 class Book:
@@ -214,7 +172,7 @@ def _must(result: dict) -> None:
 
 
 def outputs_of(notebook: NotebookNode, cells: dict[str, dict], verdicts: dict[str, Result]) -> dict[str, list]:
-    """nbformat's outputs for each cell. Of the student's only text and pictures: no HTML, no script gets through."""
+    """nbformat's outputs for each cell. Of the student's only text: no HTML, no script gets through."""
     made = {}
     for cell in notebook.cells:
         shown = cells.get(cell.id, {})
@@ -225,13 +183,6 @@ def outputs_of(notebook: NotebookNode, cells: dict[str, dict], verdicts: dict[st
             if not result.correct:
                 made[cell.id].append(nbformat.v4.new_output("error", ename=result.outcome, evalue=result.message))
             continue
-        text, error = shown.get("text", ""), shown.get("error", "").strip()
-        made[cell.id] = [nbformat.v4.new_output("stream", text=text)] if text else []
-        made[cell.id] += [
-            nbformat.v4.new_output("display_data", {"image/png": picture}) for picture in shown.get("pictures", [])
-        ]
-        if error:
-            lines = error.splitlines()
-            kind, _, what = lines[-1].partition(": ")
-            made[cell.id].append(nbformat.v4.new_output("error", ename=kind, evalue=what, traceback=lines))
+        texts = [text for key in ("text", "error") if (text := shown.get(key, "").strip())]
+        made[cell.id] = [nbformat.v4.new_output("stream", text=text) for text in texts]
     return made
