@@ -71,17 +71,14 @@ def judge(answer: Any, rng: Inputs) -> None:
             f"When `save` fails, {failed['lost']} are gone: you delete before the new checkpoint is there.",
             look="save first, then delete; when `save` raises, nothing is deleted",
         )
-        wrong_if(
-            "No space left" not in failed["error"],
-            "swallowed",
-            "When `save` fails, your function returns as if all were well. Let the error through.",
-            look="`except`",
-        )
+        through = "No space left" in failed["error"]
+        same(through, True, "Whether the error comes through when `save` fails", look="`except`")
         known = [step for step in scores if not math.isnan(scores[step])]
         best = max(known, key=scores.get, default=max(scores))  # the oldest of equal ones is the first
         right, yours = {*OTHERS, *(f"step-{step}.pt" for step in (*[*scores][-last:], best))}, {*seen["files"]}
         story = f"With last = {last} and the scores {scores}"
-        told = {"expected": in_order(right), "yours": in_order(yours)}
+        shown = (sorted(each, key=lambda name: (name in OTHERS, len(name), name)) for each in (right, yours))
+        told = dict(zip(("expected", "yours"), map(", ".join, shown), strict=True))
         unknown = [{f"step-{step}.pt"} for step in scores if step not in known]
         wrong_if(
             yours - right in unknown and (best in [*scores][-last:] or f"step-{best}.pt" not in yours),
@@ -93,10 +90,6 @@ def judge(answer: Any, rng: Inputs) -> None:
         if yours != right:
             look = "the newest, by number; the best, never a nan, the older one of equals; only `step-N.pt` is deleted"
             raise Incorrect(f"The files that stay are not the right ones. {story}:", **told, look=look)
-
-
-def in_order(files: set[str]) -> str:
-    return ", ".join(sorted(files, key=lambda name: (name in OTHERS, len(name), name)))
 
 
 exercise = Exercise(

@@ -81,12 +81,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         "Your function lets the file run code on your machine. Here, the code only made a folder.",
         look="`weights_only=True`, the default, and no second attempt without it",
     )
-    wrong_if(
-        seen["refused"] is not True,
-        "swallowed",
-        "A file with something other than tensors in it should be refused: let the error of `torch.load` through.",
-        look="`except`",
-    )
+    look = "`except`: let the error of `torch.load` through"
+    same(seen["refused"], True, "Whether a file with more than tensors and plain values is refused", look=look)
 
 
 def judge_case(answer: Any, own: dict, theirs: dict, prefix: str, place: str = "cpu") -> None:
@@ -95,7 +91,7 @@ def judge_case(answer: Any, own: dict, theirs: dict, prefix: str, place: str = "
         seen = observe(answer, loading, own, {prefix + name: value for name, value in theirs.items()}, place)
     except AnswerRaised as raised:
         wrong_if(
-            any(words in str(raised) for words in ("size mismatch", "Missing key", "Unexpected key")),
+            "loading state_dict" in str(raised),
             "all_or_nothing",
             "Not everything in the file fits, and your function raises: load what fits, and report the rest.",
             look="`strict=False` leaves out names that do not fit, but not shapes: compare them first",

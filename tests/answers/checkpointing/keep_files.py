@@ -39,10 +39,10 @@ WRONG = {
             solution(folder, scores, lambda path: None, last) or save(folder / f"step-{max(scores)}.pt")
         ),
     ],
-    "swallowed": mutants(solution, SAVE, f"try: {SAVE}\n    except OSError: pass"),
     "nan": mutants(solution, " if not math.isnan(scores[step])", ""),
     None: [
         as_text,
+        *mutants(solution, SAVE, f"try: {SAVE}\n    except OSError: pass"),
         *mutants(solution, LOOP, f"(folder / 'best.pt').unlink(missing_ok=True)\n    {LOOP}"),
         lambda folder, scores, save, last: print("saved"),
         *mutants(solution, SAVE, "save(folder)", 'save(f"step-{steps[-1]}.pt")'),

@@ -34,7 +34,7 @@ def with_objects(step, save, first, last):
 RIGHT = [with_objects, mutant(solution, ("op=dist.ReduceOp.MAX", "dist.ReduceOp.SUM"), ("return AGAIN", "exit(AGAIN)"))]
 
 WRONG = {
-    "deadlock": mutants(solution, REDUCE, "pass"),
+    "deadlock": [*mutants(solution, REDUCE, "pass"), *mutants(solution, HANDLER, "lambda number, frame: exit(75)")],
     "unequal_tensors": mutants(solution, "torch.tensor(float(len(asked)))", "torch.zeros(1 + len(asked))"),
     "early": mutants(solution, "dist.barrier()\n            return", "return"),
     None: [
@@ -42,7 +42,6 @@ WRONG = {
         *mutants(solution, '(signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM))', "(signal.SIGUSR1,)", "()"),
         mutant(solution, ("save(number", "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n            save(number")),
         *mutants(solution, HANDLER, "lambda number, frame: [save(number), asked.append(number)]", "signal.SIG_IGN"),
-        *mutants(solution, HANDLER, "lambda number, frame: exit(75)"),
         *mutants(solution, REDUCE, "dist.broadcast(stop, src=0)"),
         *mutants(solution, "ReduceOp.MAX", "ReduceOp.MIN"),
         *mutants(solution, "save(number + 1)", "pass", "save(number)", "dist.get_rank() == 0 and save(number + 1)"),

@@ -46,9 +46,9 @@ RIGHT = [one_by_one]
 
 WRONG = {
     "ran_code": [*mutants(solution, "weights_only=True", "weights_only=False"), trusting],
-    "swallowed": [swallowing],
     "all_or_nothing": [*mutants(solution, f" and {SHAPE}", ""), *mutants(solution, ", strict=False", "")],
     None: [
+        swallowing,
         lambda path, model: solution(path, model)[0],
         lambda path, model: print("loaded"),
         lambda path, model: solution(path, model)[::-1],

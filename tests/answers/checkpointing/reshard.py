@@ -54,18 +54,6 @@ def load_from_one(folder, state):
     return max(steps)
 
 
-def save_in_place(folder, step, state):
-    dcp.save({**state, "step": torch.tensor(step)}, checkpoint_id=folder)
-
-
-def load_in_place(folder, state):
-    if not (folder / ".metadata").exists():
-        return None
-    step = torch.tensor(0)
-    dcp.load({**state, "step": step}, checkpoint_id=folder)
-    return step.item()
-
-
 def saving(old, *new):
     return [(save, load_sharded) for save in mutants(save_sharded, old, *new)]
 
@@ -85,7 +73,6 @@ WRONG = {
     ],
     "one_writes": [(save_from_one, load_from_one)],
     None: [
-        (save_in_place, load_in_place),
         (lambda folder, step, state: print("saved"), lambda folder, state: print("loaded")),
         *loading("return None", "return 0"),
         *loading("return max(steps)", "max(steps)", "return str(max(steps))", "return max(steps) or None"),
