@@ -4,27 +4,17 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from labcheck import ranks
-from labcheck.authoring import AnswerRaised, Exercise, Inputs, same, show, wrong_if
+from labcheck.authoring import Exercise, Inputs, same, show, wrong_if
 
 AGAIN = 75
 WRITES = 0.5  # seconds that rank 0 takes to save: long enough that a rank that does not wait leaves before
-
-
-def draw(rng: Inputs) -> list[tuple]:
-    """first, last, and the signals: (rank, name, "step" or "save", the number of the step)"""
-    first, at = rng.size(0, 40), [rng.size(1, 3) for _ in range(3)]
-    return [
-        (first, first + 6, [(1, "SIGUSR1", "step", first + at[0])]),
-        (first, first + 6, [(0, "SIGTERM", "step", first + at[1])]),
-        (first, first + 3, []),
-        (first, first + 6, [(0, "SIGUSR1", "step", first + at[2]), (0, "SIGTERM", "save", first + at[2] + 1)]),
-    ]
 
 
 def solution(step: Callable, save: Callable, first: int, last: int) -> int:
@@ -44,97 +34,64 @@ def solution(step: Callable, save: Callable, first: int, last: int) -> int:
     return 0
 
 
-class Stopped(BaseException):
-    """Ends the answer where a signal would end its process, or where it does what it should not."""
-
-
-def training(answer: Callable, first: int, last: int, signals: list[tuple]) -> dict[str, Any]:
-    """On a rank: what the answer does; saved, left: when. One clock for all processes of a machine."""
+def training(answer: Callable, first: int, last: int, signals: dict[str, str]) -> dict[str, Any]:
+    """On a rank: what the answer does, while signals come. early: it leaves before rank 0 has saved."""
     me, inside = dist.get_rank(), []
-    seen: dict[str, Any] = {"steps": [], "saves": [], "saved": 0.0}
+    seen: dict[str, Any] = {"steps": [], "saves": []}
 
-    def send_signals(place: str, at: int) -> None:
-        for name in (name for rank, name, where, when in signals if (rank, where, when) == (me, place, at)):
-            number = getattr(signal, name)
-            if signal.getsignal(number) in (signal.SIG_DFL, None):
-                raise Stopped(f"{name} ends the process of rank {me} in the middle of a {place}")
-            os.kill(os.getpid(), number)
+    def come_to(place: str) -> None:
+        name = signals.get(f"{place} on rank {me}")
+        if name and signal.getsignal(getattr(signal, name)) in (signal.SIG_DFL, None):
+            raise RuntimeError(f"{name} ends the process in {place}: your function does not handle it there")
+        if name:
+            os.kill(os.getpid(), getattr(signal, name))
 
     def step(number: int) -> None:
         inside.append(number)
-        send_signals("step", number)
+        come_to(f"step {number}")
         dist.all_reduce(torch.ones(3))
         seen["steps"].append(int(number))
         inside.clear()
 
     def save(number: int) -> None:
         if inside:
-            raise Stopped("your handler calls `save` in the middle of a step")
+            raise RuntimeError("your handler saves in the middle of a step, when some weights are old and others new")
         seen["saves"].append(int(number))
-        send_signals("save", number)
-        time.sleep(0.0 if me else WRITES)
-        seen["saved"] = time.monotonic()
+        come_to(f"save {number}")
+        if me == 0:
+            time.sleep(WRITES)
+            Path("saved").touch()
 
     try:
         code = answer(step, save, first, last)
     except SystemExit as leaves:
-        if inside:
-            raise RuntimeError("your handler leaves in the middle of a step") from None
         code = leaves.code
-    except Stopped as stopped:
-        raise RuntimeError(str(stopped)) from None
-    return seen | {"left": time.monotonic(), "code": code if type(code) is int else show(code)}
+    return seen | {"early": not Path("saved").exists(), "code": code if type(code) is int else show(code)}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    for case in draw(rng):
-        judge_case(answer, *case)
-
-
-def judge_case(answer: Any, first: int, last: int, signals: list[tuple]) -> None:
-    came = next((f"{name} for rank {rank} in step {at}" for rank, name, _, at in signals), "no signal")
-    stop = signals[0][3] + 1 if signals else last
-    look = "each rank has to learn whether any rank got a signal: the same collective on every rank, after each step"
-    try:
+    first = rng.size(0, 40)
+    stop = first + rng.size(2, 4)
+    both = {f"step {stop - 1} on rank 0": "SIGUSR1", f"save {stop} on rank 0": "SIGTERM"}
+    for last, signals in ((stop + 2, {f"step {stop - 1} on rank 1": "SIGTERM"}), (stop + 2, both), (stop, {})):
+        look = (
+            "each rank has to learn whether any rank got a signal: the same collective on every rank, after each step"
+        )
         seen = ranks.observe(answer, training, first, last, signals, look=look)
-    except AnswerRaised as raised:
-        said = str(raised).partition(" (on rank")[0]
+        came = "with " + (", then ".join(f"{name} in {place}" for place, name in signals.items()) or "no signal")
+        for rank, one in enumerate(seen):
+            look = "the handler, and how the ranks agree: an all-reduce with MAX hears every rank, a broadcast only one"
+            same(one["steps"], [*range(first, stop)], f"The list of steps on rank {rank}, {came},", look=look)
+            look = "`save` gets the number of the step that comes next, once, on every rank, also at the end"
+            same(one["saves"], [stop], f"The list of numbers that `save` gets on rank {rank}, {came},", look=look)
         wrong_if(
-            "ends the process" in said,
-            "killed",
-            f"{said}: your function does not handle it there.",
-            look="`signal.signal(…)` for SIGTERM and SIGUSR1; more signals may come, so keep the handlers to the end",
+            any(one["early"] for one in seen),
+            "early",
+            "A rank returns while another one still saves: with 75, Slurm or torchrun may kill the one that saves.",
+            look="`dist.barrier()` between `save` and `return`",
         )
-        wrong_if(
-            "your handler" in said,
-            "inside_a_step",
-            f"With {came}, {said}: there, some weights may be old and others new.",
-            look="the handler only remembers; after the step, the loop saves and stops",
-        )
-        raise
-    wrong_if(
-        signals and all(one["steps"] == [*range(first, last)] for one in seen),
-        "ignored",
-        f"Nothing stops: there was {came}, and all steps are made. A signal on one rank is enough.",
-        look="the handler, and how the ranks agree: an all-reduce with MAX hears every rank, a broadcast only one",
-    )
-    for rank, one in enumerate(seen):
-        given = f"on rank {rank}, with {came}"
-        same(one["steps"], [*range(first, stop)], f"The list of steps {given},")
-        saved = "`save` gets the number of the step that comes next, once, on every rank, also at the end"
-        same(one["saves"], [stop], f"The list of calls of `save` {given},", look=saved)
-    wrong_if(
-        min(one["left"] for one in seen) < max(one["saved"] for one in seen),
-        "early",
-        "A rank returns while another one is still saving. If it ends with 75, Slurm and torchrun take that for a "
-        "failure, and may kill the rank that is saving.",
-        look="`dist.barrier()` between `save` and `return`",
-    )
-    for rank, one in enumerate(seen):
-        code = AGAIN if signals else 0
-        same(
-            one["code"], code, f"What rank {rank} returns, with {came},", look="0: done; 75, AGAIN: to be started again"
-        )
+        codes, look = [AGAIN if signals else 0] * 2, "0: done; 75, AGAIN: to be started again"
+        same([one["code"] for one in seen], codes, f"The list of what the ranks return {came}", look=look)
 
 
 exercise = Exercise(
@@ -145,10 +102,8 @@ exercise = Exercise(
     takeaway="A handler only takes a note. The loop looks at it after a whole step, asks the other ranks, saves, and "
     "leaves with a code that means: start me again. `torchcourse.checkpoint.StopFlag` does this.",
     hints=(
-        "The handler runs in the middle of a step, so all it does is remember. After each step, every rank has to "
-        "learn whether any of them has been asked to stop.",
-        "`signal.signal(signal.SIGUSR1, handle)` with `def handle(number, frame):`. A tensor that is 1.0 on ranks with "
-        "a note, and `dist.all_reduce(stop, op=dist.ReduceOp.MAX)`, make all ranks agree.",
+        "`signal.signal(signal.SIGUSR1, handle)` with `def handle(number, frame):`, which only remembers. After each "
+        "step, a tensor that is 1.0 on ranks with a note, and `dist.all_reduce(stop, op=dist.ReduceOp.MAX)`.",
         "After `step(number)`: `stop = torch.tensor(float(len(asked)))`, the all-reduce, and `if stop:` `save(number + "
         "1)`, `dist.barrier()`, and `return AGAIN`. After the loop: `save(last)`, the barrier, and `return 0`.",
     ),

@@ -13,20 +13,18 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torchcourse_labs.cluster import _slurm_commands
 
 SECONDS = 20.0  # for one script: it runs commands that return at once
-POLL = 0.005  # seconds
 
 COMMANDS = Path(_slurm_commands.__file__).read_text()  # here: in grading, the file is not where scripts run
 NAMES = ("srun", "scontrol", "torchrun", "python", "python3", "hostname", "module", "nvidia-smi")
@@ -126,9 +124,6 @@ def run_job(
         could save before the script ended), errors (the last of stderr), ran (the commands, as `bash -x` shows them)
     """
     options = options_of(text)
-    bash = shutil.which("bash")
-    if bash is None:
-        raise RuntimeError("There is no bash on this machine, and job scripts are written for it.")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         here, home = Path(folder), Path(folder, "home")
         Path(here, "bin").mkdir()
@@ -146,12 +141,12 @@ def run_job(
             "USER": "you",
             "PRETEND_CALLS": str(here / "calls"),
             "PRETEND_STATUS": str(status),
-            **({"PRETEND_WAITS": "1"} if signaled else {}),
+            **({"PRETEND_SIGNAL": options.get("signal", "")} if signaled else {}),
             **({"SLURM_RESTART_COUNT": str(restarts)} if restarts else {}),
         }
         with open(here / "errors", "wb") as errors, open(here / "trace", "wb") as trace:
             script = subprocess.Popen(
-                [bash, "-x", *re.findall(r"^#!.* (-[eu]+)$", text.partition("\n")[0]), str(here / "job.sh")],
+                ["bash", "-x", *re.findall(r"^#!.* (-[eu]+)$", text.partition("\n")[0]), str(here / "job.sh")],
                 env=env | {"BASH_XTRACEFD": str(trace.fileno())},
                 pass_fds=[trace.fileno()],
                 cwd=home,
@@ -160,55 +155,19 @@ def run_job(
                 stderr=errors,
                 start_new_session=True,
             )
-            try:
-                ended = wait(script, here, options.get("signal", "") if signaled else None, seconds)
-            finally:  # a job's processes end with the job
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(script.pid, signal.SIGKILL)
-                script.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                script.wait(seconds)
+            ended = {"status": script.poll(), "saved": Path(here, "saved").exists()}
+            time.sleep(0.5 if signaled else 0)  # the script may have been quicker than its program
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # a job's processes end with the job
+                os.killpg(script.pid, signal.SIGKILL)
+            script.wait()
         return ended | {
+            "saving": Path(here, "saving").exists(),
             "calls": [ast.literal_eval(line) for line in Path(here, "calls").read_text().splitlines()],
             "errors": Path(here, "errors").read_text(errors="replace").replace(folder, "")[-300:].strip(),
             "ran": Path(here, "trace").read_text(errors="replace").splitlines(),
         }
-
-
-def wait(script: subprocess.Popen, here: Path, wanted: str | None, seconds: float) -> dict[str, Any]:
-    """How a script ends. wanted: the value of --signal; None to send none."""
-    lost = False
-    if wanted is not None:
-        until(lambda: Path(here, "ready").exists() or script.poll() is not None, seconds)
-        lost = not send(script, here, wanted, seconds)
-    until(lambda: lost or script.poll() is not None, seconds)
-    saved = Path(here, "saved").exists()
-    if wanted is not None and not lost:  # the script may have been quicker than its program
-        until(Path(here, "saving").exists, 0.5)
-    return {"status": script.poll(), "saved": saved, "saving": Path(here, "saving").exists()}
-
-
-def send(script: subprocess.Popen, here: Path, wanted: str, seconds: float) -> bool:
-    """Send USR1 as Slurm does: to the program of a step, or with B: to the script alone. Does anything come of it?"""
-    form = re.fullmatch(r"(?:([BR]+):)?(?:SIG)?(?:USR1|10)(?:@\d+)?", wanted)
-    if not form or not Path(here, "ready").exists():
-        return script.poll() is not None
-    to_script, (program, step) = "B" in (form[1] or ""), Path(here, "ready").read_text().split()
-    if to_script:
-        time.sleep(0.3)  # the script goes on while its program starts; by now it has come to its `wait`
-    elif step == "0":  # the script started the program by itself
-        return False
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(script.pid if to_script else int(program), signal.SIGUSR1)
-    # A script may wait for its command first. A program always gets its signal, however busy the machine is.
-    until(lambda: Path(here, "saving").exists() or script.poll() is not None, seconds / 4 if to_script else 3 * seconds)
-    return Path(here, "saving").exists() or script.poll() is not None
-
-
-def until(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait. Looks are counted, not seconds: while the whole machine stands still, no time passes here either."""
-    for _ in range(round(seconds / POLL)):
-        if condition():
-            return
-        time.sleep(POLL)
 
 
 def variables(options: dict[str, str], hosts: Sequence[str], nodelist: str, job: int) -> dict[str, str]:

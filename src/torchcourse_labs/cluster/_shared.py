@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from labcheck.authoring import Incorrect, wrong_if
+from labcheck.authoring import Incorrect, same, wrong_if
 from torchcourse_labs.cluster._pretend_slurm import is_script, options_of
 
 
@@ -33,3 +33,13 @@ def judge_text(text: Any) -> None:
         f"Slurm reads the #SBATCH lines, not bash, so nothing in them is expanded: {''.join(unread[:1])}",
         look="Python can fill in numbers with `{…}`; for file names, Slurm has `%x` and `%j`",
     )
+
+
+def judge_program(jobs: list[dict], program: str) -> None:
+    """jobs: what `run_job` returned for each. Every job starts this program, once on each node."""
+    starts = [[" ".join(call["words"]) for call in job["calls"] if "processes" in call] for job in jobs]
+    if not all(starts):
+        problem = "Your script never starts the program, or ends before the program does."
+        raise Incorrect(problem, yours=jobs[0]["errors"], look="`srun`, and no `&` without a `wait` behind it")
+    look = "the line that starts it. If a node's name is in there: `head -n 1` takes the first of several lines"
+    same(starts[0][0], program, "The program with its arguments", look=look)

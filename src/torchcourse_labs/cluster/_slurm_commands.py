@@ -31,7 +31,7 @@ def options(words: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def mark(name: str) -> str:
-    """A file beside the list of calls: "ready" (the program's number, and if it is in a step), "saving", or "saved"."""
+    """A file beside the list of calls: "step" (the number of the program in a step), "saving", or "saved"."""
     return os.path.join(os.path.dirname(os.environ["PRETEND_CALLS"]), name)
 
 
@@ -56,7 +56,6 @@ def srun(words: list[str]) -> None:
     import subprocess
 
     env, (given, program) = os.environ, options(words)
-    note("srun", words)
     hosts = names(env["SLURM_JOB_NODELIST"])[: int(given.get("nodes", "99").split("-")[0])]
     each = int(given.get("ntasks-per-node") or env["PRETEND_TASKS"])
     total = int(given.get("ntasks") or each * len(hosts))
@@ -101,20 +100,16 @@ def scontrol(words: list[str]) -> None:
 
 
 def scancel(words: list[str]) -> None:
-    """With a signal, it sends this to the steps of the job, not to its script."""
-    note("scancel", words)
+    """With a signal, it sends this to the step of the job, not to its script."""
     asked = " ".join(words).replace("=", " ").replace("SIG", "") + " "
-    if ("--signal USR1 " in asked or "-s USR1 " in asked) and os.path.exists(mark("ready")):
-        with open(mark("ready")) as file:
-            process, in_step = map(int, file.read().split())
-        if in_step:
-            import signal
+    if ("--signal USR1 " in asked or "-s USR1 " in asked) and os.path.exists(mark("step")):
+        import signal
 
-            os.kill(process, signal.SIGUSR1)
+        with open(mark("step")) as file:
+            os.kill(int(file.read()), signal.SIGUSR1)
 
 
 def python(words: list[str]) -> None:
-    env = os.environ
     if words[:2] == ["-m", "torch.distributed.run"]:
         torchrun(words[2:])
     program = list(words)
@@ -122,74 +117,83 @@ def python(words: list[str]) -> None:
         program.pop(0)
     if not program or program[0].startswith("-"):
         os.execv(sys.executable, [sys.executable, *words])
-    ranks = {"rank": env.get("RANK"), "size": env.get("WORLD_SIZE")}
-    meet = {"host": env.get("MASTER_ADDR"), "port": env.get("MASTER_PORT")}
-    local = env.get("LOCAL_RANK", "")
-    work("python", program, [process("python", program, local) | ranks | meet])
+    keys = {"rank": "RANK", "size": "WORLD_SIZE", "host": "MASTER_ADDR", "port": "MASTER_PORT"}
+    meets = {key: os.environ.get(name) for key, name in keys.items()}
+    work("python", program, [process("python", os.environ.get("LOCAL_RANK", "")) | meets])
 
 
 def torchrun(words: list[str]) -> None:
+    """Starts as many processes as it is told to. rank: None if the torchruns agree on the ranks by themselves."""
     given, program = options(words)
-    each = given.get("nproc-per-node", "1")
+    each, nodes = given.get("nproc-per-node", "1"), given.get("nnodes", "1").rpartition(":")[2]
     each = os.environ.get("SLURM_GPUS_ON_NODE", "1") if each in ("gpu", "auto") else each
-    each = int(each) if each.isdigit() else 1
-    nodes = given.get("nnodes", "1").rpartition(":")[2]
+    each, nodes = (int(text) if text.isdigit() else 1 for text in (each, nodes))
     host, _, port = given.get("rdzv-endpoint", "").partition(":")
-    finds_ranks = given.get("rdzv-backend", "static") != "static"
     number = given.get("node-rank", "")
-    first = None if finds_ranks else each * int(number) if number.isdigit() else 0
-    alone = not nodes.isdigit() or int(nodes) == 1 or "standalone" in given
-    if alone:
-        first, host, port = 0, None, None
-    elif not finds_ranks:
+    first = each * int(number) if number.isdigit() else 0
+    if nodes == 1 or "standalone" in given:
+        nodes, first, host, port = 1, 0, None, None
+    elif given.get("rdzv-backend", "static") != "static":
+        first, port = None, port or "29400"
+    else:
         host, port = host or given.get("master-addr", "127.0.0.1"), port or given.get("master-port", "29500")
-    meet = {"host": host, "port": port if alone else port or "29400", "alone": alone}
+    meets = {"size": str(each * nodes), "host": host, "port": port}
     ranks = [None if first is None else str(first + i) for i in range(each)]
-    size = str(each * (1 if alone else int(nodes)))
-    made = [
-        process("torchrun", program, str(i), each) | {"rank": rank, "size": size} | meet for i, rank in enumerate(ranks)
-    ]
+    made = [process("torchrun", str(i), each) | {"rank": rank} | meets for i, rank in enumerate(ranks)]
     work("torchrun", program, made)
 
 
-def process(by: str, program: list[str], local_rank: str, among: int = 1) -> dict:
+def process(by: str, local_rank: str, among: int = 1) -> dict:
     """A process of the program, one among several of its task. gpu: number LOCAL_RANK among those that it sees."""
     env = os.environ
     visible = dict(enumerate(filter(None, env.get("CUDA_VISIBLE_DEVICES", "").split(","))))
     return {
         "by": by,
-        "program": " ".join(program),
         "node": int(env["SLURM_NODEID"]),
         "in step": "PRETEND_STEP" in env,
         "gpu": visible.get(int(local_rank)) if local_rank.isdecimal() else None,
         "cores": int(env.get("SLURM_CPUS_PER_TASK") or 1) // among,
         "threads": env.get("OMP_NUM_THREADS"),
-        "alone": False,
     }
 
 
 def work(command: str, program: list[str], processes: list[dict]) -> None:
-    """The training: ends with the status of this run, or waits for USR1, saves for a moment, and ends with 75."""
+    """The training: ends with the status of this run, or when it has got the signal of `--signal`."""
     note(command, program, processes=processes)
-    if "PRETEND_WAITS" in os.environ:
-        import signal
-        import time
-
-        def save(number: int, frame: object) -> None:
-            open(mark("saving"), "w").close()
-            time.sleep(0.4)
-            open(mark("saved"), "w").close()
-            os._exit(75)
-
-        signal.signal(signal.SIGUSR1, save)
-        with open(mark("part"), "w") as file:
-            file.write(f"{os.getpid()} {os.environ.get('PRETEND_STEP', 0)}")
-        os.replace(mark("part"), mark("ready"))
-        time.sleep(60)
+    if "PRETEND_SIGNAL" in os.environ:
+        get_signal(os.environ["PRETEND_SIGNAL"])
     status = int(os.environ["PRETEND_STATUS"])
     if status > 128:
         os.kill(os.getpid(), status - 128)
     sys.exit(status)
+
+
+def get_signal(asked: str) -> None:
+    """Slurm sends USR1 to the program of a step, or with B: to the script alone, which may pass it on. The program that
+    gets it saves for a moment and ends with 75; otherwise, the time is up, and the whole job ends.
+    """
+    import signal
+    import time
+
+    def save(number: int, frame: object) -> None:
+        open(mark("saving"), "w").close()
+        time.sleep(0.4)
+        open(mark("saved"), "w").close()
+        os._exit(75)
+
+    signal.signal(signal.SIGUSR1, save)
+    script, in_step = os.getsid(0), "PRETEND_STEP" in os.environ
+    if in_step:
+        with open(mark("step"), "w") as file:
+            file.write(str(os.getpid()))
+    if "B" in asked.partition(":")[0]:
+        time.sleep(0.3)  # the script goes on while its program starts; by now it has come to its `wait`
+        os.kill(script, signal.SIGUSR1)
+        for _ in range(1000):  # counted: while the whole machine stands still, no time passes here either
+            time.sleep(0.005)
+    elif in_step:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    os.killpg(script, signal.SIGKILL)
 
 
 def hostname(words: list[str]) -> None:
@@ -198,7 +202,5 @@ def hostname(words: list[str]) -> None:
 
 if __name__ == "__main__":
     command, *words = sys.argv[1:]
-    known = {each.__name__: each for each in (srun, scontrol, scancel, python, torchrun, hostname)} | {
-        "python3": python
-    }
-    known.get(command, lambda words: note(command, words))(words)
+    known = {each.__name__: each for each in (srun, scontrol, scancel, python, torchrun, hostname)}
+    known.get(command.rstrip("3"), lambda words: note(command, words))(words)

@@ -5,7 +5,7 @@ from typing import Any
 
 from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 from torchcourse_labs.cluster import _pretend_slurm as slurm
-from torchcourse_labs.cluster._shared import judge_text
+from torchcourse_labs.cluster._shared import judge_program, judge_text
 
 FAILED = 3  # the status of the program in the second job
 
@@ -56,65 +56,74 @@ def judge(answer: Any, rng: Inputs) -> None:
     for request, nodelist, hosts, job in draw(rng):
         seen = observe(answer, two_jobs, request, nodelist, hosts, job)
         judge_text(seen["text"])
-        options = slurm.options_of(seen["text"])
         program, name, nodes, gpus, cores, minutes = request
-        judge_request(options, nodes, gpus, cores, minutes)
-        first, second = seen["jobs"]
-        processes, others = ([p for call in run["calls"] for p in call.get("processes", [])] for run in (first, second))
-        if not processes:
-            problem = "Your script never starts the program, or ends before the program does."
-            raise Incorrect(problem, yours=first["errors"])
-        judge_start(processes, slurm.tasks_on_each(options, nodes), program, nodes, gpus)
-        judge_meeting(processes, others, hosts, gpus)
-        judge_cores(processes, cores)
-        judge_end(options, name, first, second)
+        options, jobs = slurm.options_of(seen["text"]), seen["jobs"]
+        same(slurm.nodes_of(options), nodes, "The number of nodes that the job asks for", look="`#SBATCH --nodes=…`")
+        look = "`--gpus-per-node` counts those of one node, `--gpus` all"
+        same(slurm.gpus_on_each(options, nodes), gpus, "The number of GPUs of each node", look=look)
+        look = "`--cpus-per-task`: how many processes are in one task?"
+        same(slurm.cores_on_each(options, nodes), gpus * cores, "The number of cores of each node", look=look)
+        look = "one number is minutes, M:SS minutes and seconds, H:MM:SS hours"
+        limit = slurm.minutes(options.get("time", ""))
+        same(limit, minutes, "The time limit in minutes, as Slurm reads it,", dtype=False, look=look)
+        judge_program(jobs, program)
+        first, second = ([p for call in job["calls"] for p in call.get("processes", [])] for job in jobs)
+        judge_processes(first, nodes, gpus, cores)
+        judge_meeting(first, second, hosts)
+        same(jobs[0]["status"], 0, "The status of the job after the program has succeeded")
+        wrong_if(
+            jobs[1]["status"] in (0, None),
+            "failure_lost",
+            "The program failed, but the job does not report a failure, so a job that depends on it may start.",
+            look="what comes after `srun`: a pipe, `&` with `wait`, and later commands have a status of their own; "
+            "`srun` as the last line, or `set -e` at the top, keeps that of the program",
+        )
+        same(options.get("job-name"), name, "The name of the job", look="`--job-name`")
+        log = options.get("output", "%x-%j.out")
+        if ("%j" not in log and "%A" not in log) or name not in log.replace("%x", name):
+            raise Incorrect("The log is not right.", f"{name} and the job's number in its name", log, "`%x`, `%j`")
 
 
-def judge_request(options: dict[str, str], nodes: int, gpus: int, cores: int, minutes: int) -> None:
-    look = "`#SBATCH --nodes=…`, at the start of a line"
-    same(slurm.nodes_of(options), nodes, "The number of nodes that the job asks for", look=look)
-    look = "`--gpus-per-node` counts those of one node, `--gpus` all"
-    same(slurm.gpus_on_each(options, nodes), gpus, "The number of GPUs of each node", look=look)
-    look = "`--cpus-per-task`: how many processes are in one task?"
-    same(slurm.cores_on_each(options, nodes), gpus * cores, "The number of cores of each node", look=look)
-    yours, look = (
-        slurm.minutes(options.get("time", "")),
-        "one number is minutes, M:SS minutes and seconds, H:MM:SS hours",
-    )
-    same(yours, minutes, "The time limit in minutes, as Slurm reads it,", dtype=False, look=look)
-
-
-def judge_start(processes: list[dict], tasks: int, program: str, nodes: int, gpus: int) -> None:
+def judge_processes(processes: list[dict], nodes: int, gpus: int, cores: int) -> None:
     wrong_if(
         not all(each["in step"] for each in processes),
         "no_srun",
         "The program, or `torchrun`, runs in the script itself, which means once, on the first node.",
         look="`srun` in front starts it for every task",
     )
+    on_each = [sum(each["node"] == node for each in processes) for node in range(nodes)]
+    look = "one for each GPU. If a task is a `torchrun`, which starts the processes itself, each node has one task"
+    same(on_each, [gpus] * nodes, "The list of how many processes run on each node", look=look)
+    threads = ", ".join(sorted({each["threads"] or "no value" for each in processes}))
+    look = "`export OMP_NUM_THREADS=…` above `srun`; $SLURM_CPUS_PER_TASK is for a task"
+    same(threads, str(cores), "OMP_NUM_THREADS in the processes", look=look)
     wrong_if(
-        len(processes) > nodes * gpus and tasks > 1 and any(each["by"] == "torchrun" for each in processes),
-        "torchrun_twice",
-        f"{len(processes)} processes start; {nodes} nodes with {gpus} GPUs need {nodes * gpus}. You have {tasks} tasks "
-        "on each node, and each of them is a `torchrun` that starts processes itself.",
-        look="`--ntasks-per-node=1`, or leave `torchrun` out",
-    )
-    on_each, look = [sum(each["node"] == node for each in processes) for node in range(nodes)], "one for each GPU"
-    same(on_each, [gpus] * nodes, "The number of processes on each node", look=look)
-    look = "the end of the last line. If a node's name is in there: `head -n 1` takes the first of several lines"
-    same(
-        ", ".join(sorted({each["program"] for each in processes})), program, "The program with its arguments", look=look
+        min(each["cores"] for each in processes) < cores,
+        "srun_cores",
+        "`srun` does not inherit the number of cores from the #SBATCH lines, so its tasks may get only one core.",
+        look="`export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK`, or `srun --cpus-per-task=…`",
     )
 
 
-def judge_meeting(processes: list[dict], others: list[dict], hosts: list[str], gpus: int) -> None:
-    several, torchrun = len(hosts) > 1, any(each["by"] == "torchrun" for each in processes)
-    ports = sorted({str(each["port"]) for each in processes})
+def judge_meeting(processes: list[dict], others: list[dict], hosts: list[str]) -> None:
+    """others: those of another job"""
+    ranks, sizes = [each["rank"] for each in processes], {str(each["size"]) for each in processes}
+    torchrun, count = any(each["by"] == "torchrun" for each in processes), len(processes)
+    agreed = torchrun and {*ranks} == {None}
     wrong_if(
-        several and any(each["alone"] for each in processes),
-        "own_world",
-        f"Each node starts a world of its own with {gpus} processes, because the `torchrun`s don't know of each other.",
-        look="`--nnodes=$SLURM_NNODES`",
+        sizes != {str(count)} or not (agreed or sorted(map(str, ranks)) == sorted(map(str, range(count)))),
+        "ranks",
+        f"Each process should have a RANK of its own, from 0 to {count - 1}, and WORLD_SIZE {count}.",
+        look="`--nnodes=$SLURM_NNODES` and `--rdzv-backend=c10d`, or `--node-rank`"
+        if torchrun
+        else "where $SLURM_PROCID (and $SLURM_NTASKS) is filled in: in double quotes, or in a line before `srun`, by "
+        "the script, where it is 0; in single quotes behind `srun`, by each task",
+        yours=f"RANK {', '.join(map(str, ranks))}; WORLD_SIZE {', '.join(sorted(sizes))}",
     )
+    in_use = len({(each["node"], each["gpu"]) for each in processes if each["gpu"]})
+    look = "`LOCAL_RANK=$SLURM_LOCALID`; with `--gpus-per-task=1`, each task sees only its own GPU, as number 0"
+    same(in_use, count, "The number of GPUs in use, those that processes see under their LOCAL_RANK,", look=look)
+    several = len(hosts) > 1
     known = (hosts[0],) if several else (hosts[0], "localhost", "127.0.0.1", None)
     wrong_if(
         any(each["host"] not in known for each in processes),
@@ -124,61 +133,16 @@ def judge_meeting(processes: list[dict], others: list[dict], hosts: list[str], g
         expected=hosts[0],
         yours=", ".join(sorted({str(each["host"]) for each in processes})),
     )
-    ranks, sizes = ([each[key] for each in processes] for key in ("rank", "size"))
-    each_once = sorted(map(str, ranks)) == sorted(map(str, range(len(processes)))) and {*sizes} == {str(len(processes))}
+    ports = {str(each["port"]) for each in processes}
     wrong_if(
-        not each_once and not (torchrun and {*ranks} == {None}),
-        "ranks",
-        f"Each process should have a RANK of its own, from 0 to {len(processes) - 1}, and WORLD_SIZE {len(processes)}.",
-        look="`--rdzv-backend=c10d`: without it, each `torchrun` must be told the number of its node"
-        if torchrun
-        else "where $SLURM_PROCID, which counts over all nodes, is filled in. In double quotes, and in a line before "
-        "`srun`, the shell of the script does that, and there it is always 0; in single quotes behind `srun`, each "
-        "task does",
-        yours=f"RANK {', '.join(map(str, ranks))}; WORLD_SIZE {', '.join(sorted({str(size) for size in sizes}))}",
-    )
-    in_use = len({(each["node"], each["gpu"]) for each in processes if each["gpu"]})
-    look = "`LOCAL_RANK=$SLURM_LOCALID`; with `--gpus-per-task=1`, each task sees only its own GPU, as number 0"
-    same(
-        in_use, len(processes), "The number of GPUs in use, those that processes see under their LOCAL_RANK,", look=look
-    )
-    wrong_if(
-        several and {*ports} & {str(each["port"]) for each in others},
+        several and ports & {str(each["port"]) for each in others},
         "same_port",
         'Two jobs on one node get the same port, and the second one ends with "address already in use".',
         look="`$((20000 + SLURM_JOB_ID % 12000))`",
     )
-    good = all(port == "None" or (port.isdigit() and 1024 <= int(port) <= 32767) for port in ports)
-    if not good or len(ports) > 1:
+    if len(ports) > 1 or not all(port == "None" or (port.isdigit() and 1024 <= int(port) <= 32767) for port in ports):
         look = "the remainder `%` keeps it in range for any job: `$((20000 + SLURM_JOB_ID % 12000))`"
-        raise Incorrect("The port is not right.", "one number from 1024 to 32767", ", ".join(ports), look)
-
-
-def judge_cores(processes: list[dict], cores: int) -> None:
-    threads = ", ".join(sorted({each["threads"] or "no value" for each in processes}))
-    look = "`export OMP_NUM_THREADS=…` above `srun`"
-    same(threads, str(cores), "OMP_NUM_THREADS in the processes", look=f"{look}; $SLURM_CPUS_PER_TASK is for a task")
-    wrong_if(
-        min(each["cores"] for each in processes) < cores,
-        "srun_cores",
-        "`srun` does not inherit the number of cores from the #SBATCH lines, so its tasks may get only one core.",
-        look="`export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK`, or `srun --cpus-per-task=…`",
-    )
-
-
-def judge_end(options: dict[str, str], name: str, first: dict, second: dict) -> None:
-    same(first["status"], 0, "The status of the job after the program has succeeded")
-    wrong_if(
-        second["status"] in (0, None),
-        "failure_lost",
-        "The program failed, but the job does not report a failure, so a job that depends on it may start.",
-        look="what comes after `srun`: a pipe, `&` with `wait`, and later commands have a status of their own; `srun` "
-        "as the last line, or `set -e` at the top, keeps that of the program",
-    )
-    same(options.get("job-name"), name, "The name of the job", look="`--job-name`")
-    log = options.get("output", "%x-%j.out")
-    if ("%j" not in log and "%A" not in log) or name not in log.replace("%x", name):
-        raise Incorrect("The log is not right.", f"{name} and the job's number in its name", log, "`%x`, `%j`")
+        raise Incorrect("The port is not right.", "one number from 1024 to 32767", ", ".join(sorted(ports)), look)
 
 
 exercise = Exercise(
@@ -190,15 +154,12 @@ exercise = Exercise(
     takeaway="One task on each node, `torchrun` as that task, a process for each GPU, a port from the job's number: "
     "four decisions, and the same script runs on one node or on forty.",
     hints=(
-        "Take `two_nodes.sh` of the lecture and make an f-string of it; `{{` and `}}` are braces of bash. What does "
-        "this request change in it?",
-        "The task is `torchrun`: one for each node, with the cores of all its processes, "
-        "`--cpus-per-task={gpus * cores}`. Each process has `OMP_NUM_THREADS={cores}`. `srun` learns about the cores "
-        "from `SRUN_CPUS_PER_TASK`.",
+        "Take `two_nodes.sh` of the lecture and make an f-string of it; `{{` and `}}` are braces of bash. The task is "
+        "`torchrun`: one for each node, with the cores of all its processes. `srun` learns about the cores from "
+        "`SRUN_CPUS_PER_TASK`.",
         'The last lines: `head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)`, '
         "`port=$((20000 + SLURM_JOB_ID % 12000))`, then `srun torchrun --nnodes=$SLURM_NNODES "
-        "--nproc-per-node={gpus} --rdzv-id=$SLURM_JOB_ID --rdzv-backend=c10d --rdzv-endpoint=$head:$port {program}`. "
-        "In Python, a backslash at the end of a line joins lines; write the command in one.",
+        "--nproc-per-node={gpus} --rdzv-id=$SLURM_JOB_ID --rdzv-backend=c10d --rdzv-endpoint=$head:$port {program}`.",
     ),
     judge=judge,
 )

@@ -4,9 +4,9 @@ import itertools
 import re
 from typing import Any
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
+from labcheck.authoring import Exercise, Inputs, call, observe, same, wrong_if
 from torchcourse_labs.cluster import _pretend_slurm as slurm
-from torchcourse_labs.cluster._shared import judge_text
+from torchcourse_labs.cluster._shared import judge_program, judge_text
 
 AGAIN = 75  # the status of a program that has saved and wants to be started again (chapter 09)
 
@@ -36,7 +36,7 @@ def nights(answer: Any, program: str, seconds: int, most: int, job: int) -> dict
         "texts": texts,
         "finished": slurm.run_job(texts[0], status=0, **site),
         "crashed": slurm.run_job(texts[0], status=1, **site),
-        "killed": slurm.run_job(texts[0], status=137, **site),
+        "was killed": slurm.run_job(texts[0], status=137, **site),
         "stopped": slurm.run_job(texts[0], signaled=True, **site),
         "last": slurm.run_job(texts[0], status=AGAIN, restarts=most - 1, **site),
         "too often": slurm.run_job(texts[0], status=AGAIN, restarts=most, **site),
@@ -58,48 +58,46 @@ def after_requeue(ran: list[str]) -> str:
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    request = (f"train.py run{rng.size(2, 99)}", rng.size(65, 290), rng.pick([10, 100]))
+    program, seconds, most = f"train.py run{rng.size(2, 99)}", rng.size(65, 290), rng.pick([10, 100])
     job = rng.size(1000, 9000)
-    seen = observe(answer, nights, *request, job)
+    seen = observe(answer, nights, program, seconds, most, job)
     texts = seen.pop("texts")
     for text in texts:
         judge_text(text)
     options = slurm.options_of(texts[0])
-    judge_start(options, seen, *request)
-    judge_stop(seen["stopped"])
-    judge_restarts(seen, request[2], job)
-    judge_end(options, seen)
-
-
-def judge_start(options: dict[str, str], seen: dict[str, dict], program: str, seconds: int, most: int) -> None:
     form = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?(\w+)(?:@(\d+))?", options.get("signal", ""))
     yours = f"{form[1].replace('10', 'USR1')}, {form[2] or 60} seconds before the limit" if form else "none"
     look = "`#SBATCH --signal=USR1@…`; without a signal, Slurm ends the program at its limit without a warning"
     same(yours, f"USR1, {seconds} seconds before the limit", "The signal that the script asks for", look=look)
-    starts = [[" ".join(c["words"]) for c in night["calls"] if "processes" in c] for night in seen.values()]
-    if not all(starts):
-        look = "`srun python …`, and no `&` without a `wait` behind it"
-        problem = "Your script never starts the program, or ends before the program does."
-        raise Incorrect(problem, yours=seen["finished"]["errors"], look=look)
-    same(starts[0][0], program, "The program with its arguments")
+    judge_program([*seen.values()], program)
+    starts = max(sum("processes" in call for call in night["calls"]) for night in seen.values())
     look = "the time of this job is up, so what helps is the queue"
-    same(max(map(len, starts)), 1, "How often your script starts the program", look=look)
+    same(starts, 1, "The number of times that your script starts the program", look=look)
+    judge_stop(seen["stopped"])
+    judge_requeues(seen, most, job)
+    ends = [night["status"] for name, night in seen.items() if name in ("finished", "crashed", "too often")]
+    wrong_if(
+        ends[1:] != [1, AGAIN],
+        "status_lost",
+        f"After a crash the job ends with status {ends[1]}, and after the last restart with {ends[2]}; both should be "
+        "the program's.",
+        look="`status=$?` in the line after `srun` (every command, `if` and `[` too, sets `$?` anew), and `exit "
+        "$status` as the last line",
+    )
+    same(ends[0], 0, "The status of the job after a success")
+    look = "`#SBATCH --requeue`, since some sites don't allow it unless you do, and `--open-mode=append`"
+    asks = ["requeue" in options, options.get("open-mode", "")[:1]]
+    same(asks, [True, "a"], "The list of whether the script may be requeued, and how it opens its log,", look=look)
 
 
 def judge_stop(stopped: dict) -> None:
     """The night in which the signal comes."""
     wrong_if(
-        not all(each["saved"] for each in requeues(stopped)),
-        "requeued_unsaved",
-        "The job is requeued before the program has saved: the requeue ends it, and the work is lost.",
-        look="the program has to get the signal, save, and end; then look at its status. The signal also ends a `wait`",
-    )
-    wrong_if(
-        stopped["saving"] and not stopped["saved"],
-        "one_wait",
-        "Your script ends while the program is still saving, and the job ends with it. A signal ends `wait` at once, "
-        "with status 138, even if the program goes on.",
-        look="what comes after the first `wait`, and whose status `$?` is there",
+        not all(each["saved"] for each in requeues(stopped)) or (stopped["saving"] and not stopped["saved"]),
+        "not_saved",
+        "Your script ends, or requeues the job, before the program has saved: the job ends then, and the work is lost.",
+        look="the program has to get the signal, save, and end; then look at its status. A signal ends `wait` at once, "
+        "with status 138, even if the program goes on: wait once more",
     )
     wrong_if(
         not stopped["saved"],
@@ -115,35 +113,30 @@ def judge_stop(stopped: dict) -> None:
         "The program stopped and saved, but this job was not put back into the queue with `scontrol requeue`.",
         look="the status after `srun`: `set -e` ends the script there, another command replaces `$?`, and a `wait` "
         "that a signal ends has 138. Then the condition: `-eq 75`, `-lt` (between `[` and `]`, `<` reads a file), and "
-        "in the first start SLURM_RESTART_COUNT does not exist. Another job (`sbatch`) waits at the end of the queue",
+        "in the first start SLURM_RESTART_COUNT does not exist",
         yours=stopped["errors"],
     )
 
 
-def judge_restarts(seen: dict[str, dict], most: int, job: int) -> None:
+def judge_requeues(seen: dict[str, dict], most: int, job: int) -> None:
+    again = [name for name in ("finished", "crashed", "was killed") if requeues(seen[name])]
     wrong_if(
-        requeues(seen["finished"]),
-        "after_success",
-        "A training run that is finished goes back into the queue and starts again needlessly.",
-    )
-    wrong_if(
-        requeues(seen["crashed"]) or requeues(seen["killed"]),
-        "after_crash",
-        "A program that crashed goes back into the queue, where it crashes again, all night.",
+        again,
+        "after_other_ends",
+        f"A program that {' or '.join(again)} goes back into the queue: it starts needlessly, or crashes all night.",
         look="only the status 75 says that it has saved",
     )
-    wrong_if(
-        requeues(seen["too often"]),
-        "once_more",
-        f"After {most} restarts the job goes back into the queue once more, but only {most} are allowed.",
-        look=f"the comparison with SLURM_RESTART_COUNT, which is {most} then. Between `[` and `]` it is `-lt`: `<` and "
-        "`>` read and write a file there",
-    )
-    look = "`-lt`, and 0 where SLURM_RESTART_COUNT does not exist; in `[[ ]]`, `<` compares texts, and 9 comes after 10"
-    same(len(requeues(seen["last"])), 1, "The number of requeues when one restart is left", look=look)
-    same(len(requeues(seen["first of one"])), 1, "The number of requeues after the first start of two", look=look)
     words = [each["words"][1:] for each in requeues(seen["stopped"])]
     same(words, [[str(job)]], "What `scontrol requeue` gets, the number of this job, once,", look="$SLURM_JOB_ID")
+    look = "`-lt`: between `[` and `]`, `<` and `>` read and write a file, and in `[[ ]]` they compare texts. "
+    look += "In the first start, SLURM_RESTART_COUNT does not exist"
+    for night, right, count, allowed in (
+        ("too often", 0, most, most),
+        ("last", 1, most - 1, most),
+        ("first of one", 1, 0, 1),
+    ):
+        what = f"The number of requeues after {count} restarts, where {allowed} are allowed,"
+        same(len(requeues(seen[night])), right, what, look=look)
     late = after_requeue(seen["stopped"]["ran"])
     wrong_if(
         late,
@@ -151,25 +144,6 @@ def judge_restarts(seen: dict[str, dict], most: int, job: int) -> None:
         f"After `scontrol requeue` comes `{late}`, and Slurm may end the script before that.",
         look="`scontrol requeue` comes last, with nothing but `exit` behind it",
     )
-
-
-def judge_end(options: dict[str, str], seen: dict[str, dict]) -> None:
-    crashed, stopped = seen["crashed"]["status"], seen["too often"]["status"]
-    wrong_if(
-        crashed != 1 or stopped != AGAIN,
-        "status_lost",
-        f"After a crash the job ends with status {crashed}, and after the last restart with {stopped}; both should be "
-        "the program's.",
-        look="`status=$?` in the line after `srun` (every command, `if` and `[` too, sets `$?` anew), and `exit "
-        "$status` as the last line",
-    )
-    same(seen["finished"]["status"], 0, "The status of the job after a success")
-    if "requeue" not in options:
-        look = "`#SBATCH --requeue`: some sites don't allow it unless you do"
-        raise Incorrect("The script does not say that it may be requeued.", look=look)
-    if not options.get("open-mode", "").startswith("a"):
-        look = "`#SBATCH --open-mode=append`"
-        raise Incorrect("The second start overwrites the log of the first one.", look=look)
 
 
 exercise = Exercise(
@@ -181,10 +155,8 @@ exercise = Exercise(
     takeaway="Slurm sends the signal, your program saves and says so with its exit status, and only then the script "
     "requeues: one status leads back into the queue, every other one ends the job.",
     hints=(
-        "Four #SBATCH lines and four steps: start, keep the status, look at it, end with it. The shell forgets a "
-        "status with the next command, so keep it at once in a variable.",
-        "`status=0`, then `srun python … || status=$?`. The number of restarts is in SLURM_RESTART_COUNT, which does "
-        "not exist in the first start: `${SLURM_RESTART_COUNT:-0}`. In an f-string, braces of bash are doubled.",
+        "Start, keep the status, look at it, end with it: `status=0`, then `srun python … || status=$?`. In the first "
+        "start, SLURM_RESTART_COUNT does not exist: `${SLURM_RESTART_COUNT:-0}`. In an f-string, double the braces.",
         "`if [ $status -eq 75 ] && [ ${{SLURM_RESTART_COUNT:-0}} -lt {most} ]; then scontrol requeue $SLURM_JOB_ID; "
         "fi`, and at the very end `exit $status`.",
     ),

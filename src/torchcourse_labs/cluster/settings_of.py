@@ -1,11 +1,11 @@
 """Which settings a number of a job array means: the same ones every time, whatever has finished."""
 
 import itertools
+import math
+from collections.abc import Iterable
 from typing import Any
 
 from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, same, wrong_if
-
-NO_SUCH_RUN = "an IndexError"
 
 
 def draw(rng: Inputs) -> list[tuple[dict, list]]:
@@ -14,9 +14,8 @@ def draw(rng: Inputs) -> list[tuple[dict, list]]:
     for names, sizes in ((["width", "lr", "seed"], (2, 3, 2)), (["lr", "seed"], (2, 4)), (["seed"], (4,))):
         values = {"lr": [0.1, 0.01, 0.003], "seed": rng.sizes(4, 0, 90), "width": [8 * n for n in rng.sizes(2, 1, 9)]}
         axes = {name: values[name][:size] for name, size in zip(names, sizes, strict=True)}
-        every = [dict(zip(axes, each, strict=True)) for each in itertools.product(*axes.values())]
-        first, second = sorted(rng.sizes(2, 0, len(every) - 2))
-        cases.append((axes, [every[first], dict(reversed(every[second].items()))]))
+        first, second = sorted(rng.sizes(2, 0, math.prod(sizes) - 2))
+        cases.append((axes, [solution(first, axes, []), dict(reversed(solution(second, axes, []).items()))]))
     return cases
 
 
@@ -26,8 +25,8 @@ def solution(index: int, axes: dict, finished: list) -> dict | None:
     return None if settings in finished else settings
 
 
-def runs(answer: Any, count: int, axes: dict, finished: list) -> list:
-    """What each number up to `count` gives, or that there is no such run."""
+def runs(answer: Any, numbers: Iterable[int], axes: dict, finished: list) -> list:
+    """What each number gives; the text "IndexError" if there is no such run."""
 
     def run(index: int) -> Any:
         try:
@@ -35,91 +34,37 @@ def runs(answer: Any, count: int, axes: dict, finished: list) -> list:
         except AnswerRaised as raised:
             if type(raised.error).__name__ != "IndexError":
                 raise
-            return NO_SUCH_RUN
+            return "IndexError"
 
-    return [run(index) for index in range(count)]
+    return [run(index) for index in numbers]
 
 
 def judge(answer: Any, rng: Inputs) -> None:
     for axes, finished in draw(rng):
-        every = [solution(index, axes, []) for index in range(len([*itertools.product(*axes.values())]))]
-        judge_numbers(answer, axes, every)
-        judge_finished(answer, axes, finished, every)
+        count = math.prod(map(len, axes.values()))
+        numbers, lists = range(count), f"with the lists {axes}"
+        every, given = (runs(function, numbers, axes, []) for function in (solution, answer))
+        for index, (yours, right) in enumerate(zip(given, every, strict=True)):
+            look = (
+                "`itertools.product`: each number another combination, the same in every process, the last list fastest"
+            )
+            same([yours], [right], f"What number {index} gives {lists}, nothing finished,", look=look)
+        for index in (count, count + 1):
+            look = "`%`, `min`, a default, or a loop that never checks the end"
+            (beyond,) = runs(answer, [index], axes, [])
+            same(beyond, "IndexError", f"What number {index} gives {lists}, where it is too large,", look=look)
 
-
-def judge_numbers(answer: Any, axes: dict, every: list[dict]) -> None:
-    """Nothing is finished yet."""
-    *given, beyond = runs(answer, len(every) + 1, axes, [])
-    lost, last = [settings for settings in every if settings not in given], [*axes][-1]
-    wrong_if(
-        any(not isinstance(each, dict) or {*each} != {*axes} for each in given if each != NO_SUCH_RUN),
-        "other_names",
-        f"The result should be a dictionary with a value for each of {', '.join(axes)}, even if nothing is finished.",
-        look="`dict(zip(axes, values))`: another array has other names",
-        yours=given[0],
-    )
-    wrong_if(
-        runs(answer, len(every), axes, []) != given or runs(answer, len(every), axes, []) != given,
-        "random",
-        "The same number gives different settings in another call. With an array, each job draws for itself, so some "
-        "settings come twice and some never.",
-        look="`random`: the order must be the same in every process",
-    )
-    wrong_if(
-        given[1:] == every[:-1],
-        "from_one",
-        "Numbers begin at 0: your number 1 gets the first combination.",
-    )
-    for index, each in enumerate(given):
-        if each != NO_SUCH_RUN and any(each[name] not in values for name, values in axes.items()):
-            same(each, every[index], f"Number {index}", look="values come from the lists as they are")
-    wrong_if(
-        lost,
-        "together",
-        f"Some settings never come, for example {lost[:1]}: every value should meet every value of the other lists.",
-        look="`itertools.product`, which neither `zip` nor one list replaces; the number counts all combinations",
-    )
-    wrong_if(
-        given[1] != given[0] | {last: given[1][last]},
-        "first_fastest",
-        "The last list should change fastest, and the first one slowest: then old numbers keep their meaning when you "
-        "append to the first list.",
-        look="the order of the loops, or of `divmod`",
-        expected=every[1],
-        yours=given[1],
-    )
-    for index, pair in enumerate(zip(given, every, strict=True)):
-        same(*pair, f"Number {index}")
-    wrong_if(
-        beyond != NO_SUCH_RUN,
-        "too_large",
-        "A number that is too large should raise IndexError, so that an array that is too long fails and doesn't look "
-        "finished.",
-        look="`%`, `min`, a default, or a loop that never checks the end",
-        yours=beyond,
-    )
-
-
-def judge_finished(answer: Any, axes: dict, finished: list[dict], every: list[dict]) -> None:
-    """Two of them are, in an order of names that another run may have written."""
-    given = runs(answer, len(every), axes, finished)
-    again = [settings for settings in given if settings in finished]
-    wrong_if(
-        any(each in every and each != settings for each, settings in zip(given, every, strict=True)),
-        "counts_open",
-        "The number counts only what is not finished. While the array runs, more settings finish, so a job that starts "
-        "later gets another setting for its number, and some never run.",
-        look="choose first, from all settings; then look whether this one is finished",
-    )
-    wrong_if(
-        again,
-        "runs_again",
-        f"A setting that is finished runs again: {again[:1]}. Return None for it.",
-        look="compare dictionaries with those in `finished`: two are equal in any order of their names",
-    )
-    expected = [None if settings in finished else settings for settings in every]
-    for index, pair in enumerate(zip(given, expected, strict=True)):
-        same(*pair, f"Number {index}, where two settings are finished,", look="the return value for a finished setting")
+        given, expected = (runs(function, numbers, axes, finished) for function in (answer, solution))
+        wrong_if(
+            any(each in every and each != settings for each, settings in zip(given, every, strict=True)),
+            "counts_open",
+            "The number counts only what is not finished. While the array runs, more settings finish, so a job that "
+            "starts later gets another setting for its number, and some never run.",
+            look="choose first, from all settings; then look whether this one is finished",
+        )
+        for index, (yours, right) in enumerate(zip(given, expected, strict=True)):
+            look = "compare dictionaries with those in `finished`: two are equal in any order of their names"
+            same([yours], [right], f"What number {index} gives, where {finished} are finished,", look=look)
 
 
 exercise = Exercise(
@@ -130,9 +75,8 @@ exercise = Exercise(
     takeaway="`itertools.product` numbers all combinations, the last list fastest: what a number means changes neither "
     "when runs finish nor when the first list grows, so the same array can be handed in again.",
     hints=(
-        "`itertools.product(*axes.values())` goes through all combinations, always in the same order.",
-        "Make a list of it and take element `index`; `dict(zip(axes, values))` puts the names back. A list raises "
-        "IndexError by itself.",
+        "`itertools.product(*axes.values())` goes through all combinations, always in the same order. Make a list of "
+        "it and take element `index`; `dict(zip(axes, values))` puts the names back.",
         "At the end: `return None if settings in finished else settings`. Don't remove the finished ones from the "
         "list before you count.",
     ),

@@ -19,6 +19,29 @@ solution = {
     "address in use": "Q",
 }
 
+WHY = {
+    "kernel image": "This PyTorch has no compiled code for this kind of GPU; the first line says which kinds it "
+    "knows. A newer PyTorch may be what dropped it.",
+    "oom-kill": "Slurm ended the job because it used more of the node's own memory than it asked for. That is "
+    "neither the memory of the GPU nor /dev/shm, and a batch is a small part of it.",
+    "quota": "Your home has no room left, and the path in the message says that a cache fills it.",
+    "modules": "Loading the second module exchanged the compiler of the first, so the C++ library that is in use now "
+    "is too old. PyTorch is not the problem.",
+    "other torch": "The version and the path say which PyTorch this is: a CPU-only build (+cpu), which came from "
+    "PyPI along with another package and hides the site's own.",
+    "collective timeout": "Rank 3 waited ten minutes in an all-reduce that some other rank never entered: to wait "
+    "longer would not help. The network had carried some 41,000 collectives before, and no rank called a different "
+    "one.",
+    "mismatch": "All ranks came, at the same time, but they called different collectives. A barrier would be one "
+    "more collective to disagree about.",
+    "time limit": "Slurm ended the job at its limit, and what had not been saved is gone. With the longest limit you "
+    "wait longest in the queue, and the next training takes longer still.",
+    "bus error": "Loader workers hand their batches over in shared memory, /dev/shm, a small space of its own that "
+    "is full. The job's `--mem` is another limit, and a smaller batch helps for a day.",
+    "address in use": "Another process on this node has taken the port already. It may well be someone else's job, "
+    "and tomorrow there is another one.",
+}
+
 
 def judge(answer: Any, rng: Inputs) -> None:
     given = observe(answer, attempted)
@@ -29,71 +52,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         letter = given.get(job)
         if not isinstance(letter, str) or letter.strip().upper() not in [*LETTERS]:
             raise Incorrect(f'"{job}" needs one letter of the second table.', 'a letter, such as "A"', letter)
-        if letter.strip().upper() != right:
-            judge_wrong_letter(job, letter.strip().upper())
-
-
-def judge_wrong_letter(job: str, letter: str) -> None:
-    said = f'"{job}": {letter} is not what to do first.'
-    wrong_if(
-        job == "kernel image",
-        "kernel_image",
-        f"{said} This PyTorch has no compiled code for this kind of GPU; the first line says which kinds it knows. A "
-        "newer PyTorch may be what dropped it.",
-    )
-    wrong_if(
-        job == "oom-kill",
-        "node_memory",
-        f"{said} Slurm ended the job because it used more of the node's own memory than it asked for. That is neither "
-        "the memory of the GPU nor /dev/shm, and a batch is a small part of it.",
-    )
-    wrong_if(
-        job == "quota",
-        "quota",
-        f"{said} Your home has no room left, and the path in the message says that a cache fills it.",
-    )
-    wrong_if(
-        job == "modules",
-        "modules",
-        f"{said} Loading the second module exchanged the compiler of the first, so the C++ library that is in use now "
-        "is too old. PyTorch is not the problem.",
-    )
-    wrong_if(
-        job == "other torch",
-        "other_torch",
-        f"{said} The version and the path say which PyTorch this is: a CPU-only build (+cpu), which came from "
-        "PyPI along with another package and hides the site's own.",
-    )
-    wrong_if(
-        job == "collective timeout",
-        "collective_timeout",
-        f"{said} Rank 3 waited ten minutes in an all-reduce that some other rank never entered: to wait longer would "
-        "not help. The network had carried some 41,000 collectives before, and no rank called a different one.",
-    )
-    wrong_if(
-        job == "mismatch",
-        "mismatch",
-        f"{said} All ranks came, at the same time, but they called different collectives. A barrier would be one more "
-        "collective to disagree about.",
-    )
-    wrong_if(
-        job == "time limit",
-        "time_limit",
-        f"{said} Slurm ended the job at its limit, and what had not been saved is gone. With the longest limit you "
-        "wait longest in the queue, and the next training takes longer still.",
-    )
-    wrong_if(
-        job == "bus error",
-        "shared_memory",
-        f"{said} Loader workers hand their batches over in shared memory, /dev/shm, a small space of its own that is "
-        "full. The job's `--mem` is another limit, and a smaller batch helps for a day.",
-    )
-    wrong_if(
-        job == "address in use",
-        "port",
-        f"{said} Another process on this node has taken the port already. It may well be someone else's job, and "
-        "tomorrow there is another one.",
-    )
+        letter = letter.strip().upper()
+        wrong_if(letter != right, "another_first", f'"{job}": {letter} is not what to do first. {WHY[job]}')
 
 
 exercise = Exercise(
@@ -104,9 +64,8 @@ exercise = Exercise(
     takeaway="Read the first line that is not yours, and ask which resource it names: memory of the node or of the "
     "GPU, a disk, a port, time, or another rank.",
     hints=(
-        "First find out who speaks: Slurm (slurmstepd), the operating system (Errno), a library, or PyTorch.",
-        "Then what ran out, or who was missing. Node memory, GPU memory and /dev/shm are three different things; a "
-        "rank that never came and a rank that did something else are two.",
+        "First find out who speaks: Slurm (slurmstepd), the operating system (Errno), a library, or PyTorch. Then what "
+        "ran out, or who was missing. Node memory, GPU memory and /dev/shm are three different things.",
         "Of two cures that might help, take the one that removes the cause: more time, more memory, a newer version "
         "or a barrier often only move it.",
     ),

@@ -7,12 +7,11 @@ from torchcourse_labs.checkpointing.keep_files import solution
 
 SAVE = 'save(folder / f"step-{steps[-1]}.pt")'
 LOOP = "for step in steps[:-last]:"
-KNOWN = " if not math.isnan(scores[step])"
 
 
 def by_folder(folder, scores, save, last):
     number = max(scores)
-    save(folder / f"step-{number}.pt")
+    save(str(folder / f"step-{number}.pt"))
     keep, top = {*[*scores][-last:]}, -math.inf
     for step, score in scores.items():
         if score > top:
@@ -32,35 +31,25 @@ def as_text(folder, scores, save, last):
             file.unlink()
 
 
-def caught(folder, scores, save, last):
-    try:
-        solution(folder, scores, save, last)
-    except OSError:
-        print("not saved")
-
-
-RIGHT = [by_folder, mutant(solution, (SAVE, 'save(str(folder / f"step-{steps[-1]}.pt"))'))]
+RIGHT = [by_folder]
 
 WRONG = {
     "deleted_first": [
         lambda folder, scores, save, last: (
             solution(folder, scores, lambda path: None, last) or save(folder / f"step-{max(scores)}.pt")
         ),
-        mutant(solution, (SAVE, f"try: {SAVE}\n    except OSError: pass")),
     ],
-    "swallowed": [caught],
-    "others": mutants(solution, LOOP, f"(folder / 'best.pt').unlink(missing_ok=True)\n    {LOOP}"),
-    "nan": mutants(solution, KNOWN, ""),
-    "tie": [mutant(by_folder, ("score > top", "score >= top"))],
-    "best": [
-        *mutants(solution, "if step != best", "if True"),
-        mutant(by_folder, ("]}, -math.inf", "]}, 0.0"), ("if top > -math.inf", "if top > 0")),
-    ],
+    "nan": mutants(solution, " if not math.isnan(scores[step])", ""),
     None: [
         as_text,
+        *mutants(solution, SAVE, f"try: {SAVE}\n    except OSError: pass"),
+        *mutants(solution, LOOP, f"(folder / 'best.pt').unlink(missing_ok=True)\n    {LOOP}"),
         lambda folder, scores, save, last: print("saved"),
-        *mutants(solution, SAVE, "save(folder)", 'save(f"step-{steps[-1]}.pt")', 'save(folder / f"{steps[-1]}.pt")'),
+        *mutants(solution, SAVE, "save(folder)", 'save(f"step-{steps[-1]}.pt")'),
         *mutants(solution, "[:-last]", "[: -last - 1]", "[:0]", "[-last - 1 : -last]"),
+        *mutants(solution, "if step != best", "if True"),
         *mutants(solution, "max(", "min("),
+        mutant(by_folder, ("score > top", "score >= top")),
+        mutant(by_folder, ("]}, -math.inf", "]}, 0.0"), ("if top > -math.inf", "if top > 0")),
     ],
 }

@@ -1,5 +1,4 @@
 import signal
-import sys
 
 import torch.distributed as dist
 from support.answers import mutant, mutants
@@ -32,54 +31,23 @@ def with_objects(step, save, first, last):
     return AGAIN if any(everyone) else 0
 
 
-def in_the_handler(step, save, first, last):
-    now = [first]
-
-    def handle(number, frame):
-        save(now[0])
-        sys.exit(AGAIN)
-
-    signal.signal(signal.SIGUSR1, handle)
-    signal.signal(signal.SIGTERM, handle)
-    for number in range(first, last):
-        now[0] = number
-        step(number)
-    save(last)
-    return 0
-
-
-RIGHT = [
-    with_objects,
-    mutant(solution, ("op=dist.ReduceOp.MAX", "dist.ReduceOp.SUM")),
-    mutant(solution, ("return AGAIN", "__import__('sys').exit(AGAIN)")),
-]
+RIGHT = [with_objects, mutant(solution, ("op=dist.ReduceOp.MAX", "dist.ReduceOp.SUM"), ("return AGAIN", "exit(AGAIN)"))]
 
 WRONG = {
-    "deadlock": mutants(solution, REDUCE, "pass"),
+    "deadlock": [*mutants(solution, REDUCE, "pass"), *mutants(solution, HANDLER, "lambda number, frame: exit(75)")],
     "unequal_tensors": mutants(solution, "torch.tensor(float(len(asked)))", "torch.zeros(1 + len(asked))"),
-    "killed": [
-        *mutants(solution, '(signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM))', "(signal.SIGUSR1,)", "()"),
-        mutant(solution, ("save(number", "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n            save(number")),
-    ],
-    "inside_a_step": [
-        in_the_handler,
-        *mutants(solution, HANDLER, "lambda number, frame: [save(number), asked.append(number)]"),
-        *mutants(solution, HANDLER, "lambda number, frame: exit(75)"),
-    ],
-    "ignored": [
-        *mutants(solution, REDUCE, "dist.broadcast(stop, src=0)"),
-        *mutants(solution, "ReduceOp.MAX", "ReduceOp.MIN"),
-        *mutants(solution, HANDLER, "signal.SIG_IGN"),
-        *mutants(solution, "return AGAIN", "pass"),
-    ],
     "early": mutants(solution, "dist.barrier()\n            return", "return"),
     None: [
         lambda step, save, first, last: print("trained"),
+        *mutants(solution, '(signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM))', "(signal.SIGUSR1,)", "()"),
+        mutant(solution, ("save(number", "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n            save(number")),
+        *mutants(solution, HANDLER, "lambda number, frame: [save(number), asked.append(number)]", "signal.SIG_IGN"),
+        *mutants(solution, REDUCE, "dist.broadcast(stop, src=0)"),
+        *mutants(solution, "ReduceOp.MAX", "ReduceOp.MIN"),
         *mutants(solution, "save(number + 1)", "pass", "save(number)", "dist.get_rank() == 0 and save(number + 1)"),
         *mutants(solution, "save(last)", "pass"),
-        *mutants(solution, "step(number)", "save(number)\n        step(number)"),
-        *mutants(solution, "range(first, last)", "range(first, last + 1)", "range(last)"),
-        *mutants(solution, "return AGAIN", "return", "return 0", "return '75'"),
-        *mutants(solution, "return 0", "return AGAIN", "return None"),
+        *mutants(solution, "range(first, last)", "range(first, last + 1)"),
+        *mutants(solution, "return AGAIN", "pass", "return", "return '75'"),
+        *mutants(solution, "return 0", "return AGAIN"),
     ],
 }

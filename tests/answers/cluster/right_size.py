@@ -1,8 +1,6 @@
 import math
-import re
-from functools import partial
 
-from support.answers import mutant, mutants
+from support.answers import mutants
 
 from torchcourse_labs.cluster.right_size import solution
 
@@ -27,27 +25,20 @@ def by_columns(text):
     }
 
 
-RIGHT = [by_columns, mutant(by_columns, ("if row[0].isdigit()", 'if "." not in row[0]'), ("* 1.2)", "* 6 / 5)"))]
+RIGHT = [by_columns]
 
 WRONG = {
-    "not_completed": [partial(solution, done=lambda row: True), partial(solution, step=lambda *row: True)],
-    "steps_as_jobs": [partial(solution, job=lambda row: True)],
-    "nothing_to_spare": [partial(solution, more=(1.2, 1)), partial(solution, more=(1, 1.25))],
-    "rounded": [
-        *mutants(solution, '"minutes": up', '"minutes": int', '"minutes": round'),
-        *mutants(solution, '"cores": up(', '"cores": 1 + int('),
-    ],
-    "units": [partial(solution, gib=lambda size: float(size[:-1]) / 1024)],
-    "time": [lambda text: solution(re.sub(r"\|\d-", "|", text))],
     None: [
-        print,
         lambda text: (3, 4, 5),
         lambda text: {"cores": 3},
-        lambda text: solution(text) | {"cores": 32},
-        partial(solution, largest=sum),
-        partial(solution, largest=lambda values: values[-1]),
         lambda text: float(text.splitlines()[1].split("|")[2]),
-        *mutants(by_columns, '"gib": math.ceil', '"gib": str', '"gib": float'),
-        *mutants(by_columns, " / 60", "", " / 3600"),
+        *mutants(solution, ' and row["State"] == "COMPLETED"', "", ' and row["State"] != "FAILED"'),
+        *mutants(solution, ' and row["JobID"].split(".")[0] in jobs', "", ' and row["State"] == "COMPLETED"'),
+        *mutants(solution, '"." not in row["JobID"] and ', ""),
+        *mutants(solution, '1.25 * max(seconds(job["Elapsed"]) / 60', 'max(seconds(job["Elapsed"]) / 60'),
+        *mutants(solution, '"minutes": math.ceil', '"minutes": int', '"minutes": round'),
+        *mutants(solution, '"cores": math.ceil(', '"cores": 1 + int('),
+        *mutants(solution, 'gib(step["MaxRSS"])', 'float(step["MaxRSS"][:-1]) / 1024', 'gib(step["MaxRSS"]) * 1024'),
+        *mutants(by_columns, "86_400 * int(days or 0) + ", ""),
     ],
 }

@@ -1,5 +1,4 @@
 import itertools
-import math
 import random
 
 from support.answers import mutant, mutants
@@ -27,13 +26,8 @@ def one_loop_for_each_list(index, axes, finished):
 
 
 def first_fastest(index, axes, finished):
-    if index >= math.prod(map(len, axes.values())):
-        raise IndexError(index)
-    settings = {}
-    for name, values in axes.items():
-        index, place = divmod(index, len(values))
-        settings[name] = values[place]
-    return None if settings in finished else settings
+    settings = solution(index, dict(reversed(axes.items())), finished)
+    return settings and {name: settings[name] for name in axes}
 
 
 def next_open(index, axes, finished):
@@ -41,39 +35,18 @@ def next_open(index, axes, finished):
     return [settings for settings in every if settings not in finished][index]
 
 
-def shuffled(index, axes, finished):
-    every = [*itertools.product(*axes.values())]
-    random.shuffle(every)
-    return dict(zip(axes, every[index], strict=True))
-
-
 RIGHT = [mixed_radix, one_loop_for_each_list]
 
 WRONG = {
-    "other_names": [
-        lambda index, axes, finished: [*itertools.product(*axes.values())][index],
-        lambda index, axes, finished: {"lr": 0.1, "seed": 1},
-        lambda index, axes, finished: print(axes),
-    ],
-    "random": [shuffled, lambda index, axes, finished: {name: random.choice(axes[name]) for name in axes}],
-    "from_one": mutants(solution, "every[index]", "every[index - 1]"),
-    "together": [
-        lambda index, axes, finished: {name: axes[name][index % len(axes[name])] for name in axes},
-        lambda index, axes, finished: {name: values[index] for name, values in axes.items()},
-    ],
-    "first_fastest": [first_fastest],
-    "too_large": [
-        *mutants(solution, "every[index]", "every[index % len(every)]", "every[min(index, len(every) - 1)]"),
-        mutant(solution, ("    settings =", "    if index >= len(every): return None\n    settings =")),
-    ],
     "counts_open": [next_open],
-    "runs_again": [
+    None: [
+        first_fastest,
+        lambda index, axes, finished: [*itertools.product(*axes.values())][index],
+        lambda index, axes, finished: {name: random.choice(axes[name]) for name in axes},
+        lambda index, axes, finished: {name: values[index] for name, values in axes.items()},
+        *mutants(solution, "every[index]", "every[index - 1]", "every[index % len(every)]", "every[::-1][index]"),
+        mutant(solution, ("    settings =", "    if index >= len(every): return None\n    settings =")),
         *mutants(solution, "None if settings in finished else settings", "settings"),
         *mutants(solution, "settings in finished", "str(settings) in map(str, finished)", "index in finished"),
-    ],
-    None: [
-        lambda index, axes, finished: {name: values[:1] for name, values in axes.items()},
-        *mutants(solution, "None if", "False if", "'finished' if", "{} if", "[][0] if", "1 / 0 if"),
-        *mutants(solution, "every[index]", "every[::-1][index]"),
     ],
 }

@@ -1,7 +1,6 @@
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 
 from support.answers import mutant, mutants
@@ -21,16 +20,6 @@ def by_bytes(source, folder):
     return target
 
 
-def in_a_folder_within(source, folder):
-    target = folder / source.name
-    if os.environ["SLURM_LOCALID"] == "0":
-        with tempfile.TemporaryDirectory(dir=folder) as work:
-            os.replace(shutil.copy(source, work), target)
-    while not target.exists():
-        time.sleep(1.5)
-    return target
-
-
 def by_shell(source, folder):
     target = folder / source.name
     if os.environ["SLURM_LOCALID"] == "0":
@@ -42,37 +31,29 @@ def by_shell(source, folder):
 
 IS_FIRST = 'int(os.environ["SLURM_LOCALID"]) == 0'
 PART = '.with_suffix(".part")'
-OWN_PART = '.with_suffix(f".{os.getpid()}")'
 COPY = "shutil.copyfile(source, part)"
 RENAME = "os.replace(part, target)"
 LOOP = "while not target.exists():\n        time.sleep(0.02)"
 
-RIGHT = [by_bytes, in_a_folder_within, by_shell]
+RIGHT = [by_bytes, by_shell]
 
 WRONG = {
-    "gone": mutants(solution, RENAME, f"{RENAME}; {RENAME}") + mutants(solution, COPY, "shutil.move(source, part)"),
-    "one_task": mutants(solution, IS_FIRST, 'int(os.environ["SLURM_PROCID"]) == 0'),
-    "every_task": [
-        mutant(solution, (IS_FIRST, "True"), (PART, OWN_PART)),
-        mutant(solution, (IS_FIRST, "not target.exists()"), (PART, OWN_PART)),
-        lambda source, folder: shutil.copy(source, folder),
+    "wait_forever": [
+        *mutants(solution, IS_FIRST, 'int(os.environ["SLURM_PROCID"]) == 0', 'os.environ["SLURM_LOCALID"] == 0'),
+        *mutants(solution, RENAME, "pass"),
     ],
-    "in_place": [
+    "grows": [
         *mutants(solution, PART, ""),
-        mutant(solution, (COPY, "target.write_bytes(source.read_bytes())"), (RENAME, "pass")),
         mutant(by_shell, ("{target}.part && mv {target}.part {target}", "{target}")),
-    ],
-    "elsewhere": mutants(solution, f"target{PART}", "Path('/tmp') / f'{source.name}.{os.getpid()}'"),
-    "too_early": [
-        *mutants(solution, LOOP, "pass", "time.sleep(4)"),
-        *mutants(solution, "while not target", "if not target", "while not part.exists() and not target"),
+        *mutants(solution, f"target{PART}", "Path('/tmp') / f'{source.name}.{os.getpid()}'"),
     ],
     None: [
-        *mutants(solution, IS_FIRST, 'os.environ["SLURM_LOCALID"] == 0'),
-        *mutants(solution, RENAME, "pass", "shutil.copyfile(part, f'{target}~'); os.replace(f'{target}~', target)"),
-        mutant(solution, (IS_FIRST, 'os.environ["SLURM_PROCID"] == "0"'), (LOOP, "pass")),
-        *mutants(solution, COPY, "os.symlink(source, part)"),
-        *mutants(solution, "return target", "pass", "return folder", "return source"),
+        mutant(solution, (IS_FIRST, "True"), (PART, '.with_suffix(f".{os.getpid()}")')),
+        lambda source, folder: shutil.copy(source, folder),
+        *mutants(solution, LOOP, "pass", "time.sleep(4)"),
+        *mutants(solution, RENAME, f"{RENAME}; {RENAME}", f"shutil.copy(part, f'{{part}}~'); {RENAME}"),
+        *mutants(solution, COPY, "shutil.move(source, part)", "os.link(source, part)"),
+        *mutants(solution, "return target", "pass", "return folder"),
         *mutants(solution, "folder / source.name", "folder / 'data.bin'"),
     ],
 }
