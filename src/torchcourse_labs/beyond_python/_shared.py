@@ -43,10 +43,10 @@ def attempt(function: Callable, *inputs: Any) -> Any:
         return first_line(error)
 
 
-@torch.no_grad()
 def results(model: Callable, batches: Sequence[Tensor]) -> list[Any]:
     """What a model or a program returns for each batch, or the first line of its error."""
-    return [attempt(model, batch.clone()) for batch in batches]
+    with torch.no_grad():  # as a decorator, it could not be sent to another process
+        return [attempt(model, batch.clone()) for batch in batches]
 
 
 def program(path: str, batches: Sequence[Tensor]) -> dict[str, Any]:

@@ -47,15 +47,20 @@ def draw(rng: Inputs) -> list[Row]:
     return [(x, width, rng.randn(len(x), x.shape[1] - width + 1).to(x.dtype)) for x, width in pairs]
 
 
+def registered(name: str) -> Any:
+    """The operator lab::NAME; apart, as functions with both `torch` and `ops` in them cannot be sent to a process."""
+    from torch import ops
+
+    return getattr(ops.lab, name).default
+
+
 def tried(answer: Callable, rows: list[Row]) -> dict[str, Any]:
     """A probe: what the operator returns and promises, its gradients, and what opcheck finds. Errors are strings."""
-    from torch import ops  # here: functions with `torch.ops` in them cannot be sent to another process
-
     attempted(answer)
     name = f"moving_mean_{uuid.uuid4().hex[:12]}"
     with quietly():
         call(answer, f"lab::{name}", may_return_none=True)
-        operator = attempt(lambda: getattr(ops.lab, name).default)
+        operator = attempt(registered, name)
         if isinstance(operator, str):
             look = "the first argument of `custom_op`: the name that your function gets"
             raise Incorrect("There is no operator of that name after your function has run.", look=look)
