@@ -24,24 +24,12 @@ def test_a_term_comes_with_its_sentence_and_its_section(tmp_path):
 @pytest.mark.parametrize(
     ("text", "name", "meaning"),
     [
-        (
-            "No. It moves. This is <dfn>gradient descent</dfn>.",
-            "gradient descent",
-            "It moves. This is **gradient descent**.",
-        ),
+        ("No. It moves. This is <dfn>descent</dfn>.", "descent", "It moves. This is **descent**."),
         ("It waits. The wait is a <dfn>stop</dfn>.", "stop", "It waits. The wait is a **stop**."),
         ("It was then trained with <dfn>Muon</dfn>, an optimizer.", "Muon", None),
         ("<dfn>Dropout</dfn> zeroes some values during training.", "dropout", None),
-        (
-            "Two:\n\n- <dfn>Broadcast</dfn>: all ranks get it from one.\n- B",
-            "broadcast",
-            "**Broadcast**: all ranks get it from one.",
-        ),
-        (
-            "A <dfn>hub</dfn> is what [others](https://x.org) call a server.",
-            "hub",
-            "A **hub** is what others call a server.",
-        ),
+        ("Two:\n\n- <dfn>Sum</dfn>: all ranks add up.\n- B", "sum", "**Sum**: all ranks add up."),
+        ("A <dfn>hub</dfn> is what [all](https://x.org) call one.", "hub", "A **hub** is what all call one."),
     ],
 )
 def test_the_sentence_is_whole_and_says_enough(text, name, meaning, tmp_path):
