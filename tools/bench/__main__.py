@@ -64,13 +64,6 @@ def others(folder: Path, here: torch.device) -> dict:
     return found[0] if found else {}
 
 
-def install() -> None:
-    """The libraries to compare with."""
-    print(f"Installing into {libraries.ENVIRONMENT}: a few minutes the first time.", flush=True)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    overlay.install(libraries.ENVIRONMENT, *project["optional-dependencies"]["bench"])
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run parts. The exit status is 1 if any failed; the others still run."""
     parser = argparse.ArgumentParser(
@@ -89,7 +82,9 @@ def main(argv: list[str] | None = None) -> int:
     for name in options.parts or (*["install"] * (not options.quick), *USUAL, "table"):
         try:
             if name == "install":
-                install()
+                say(f"Installing into {libraries.ENVIRONMENT}: a few minutes the first time.")
+                project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+                overlay.install(libraries.ENVIRONMENT, *project["optional-dependencies"]["bench"])
             elif name == "table":
                 table.show(folder, table.PICTURE if folder == measurements.FOLDER else folder / "bench.png")
             else:

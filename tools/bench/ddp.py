@@ -14,10 +14,8 @@
     flat          by hand: after backward, all gradients in one all-reduce
 
 On a CPU there is one more plain row, all threads in one process: the fair comparison for two processes. All rows of a
-world take turns in the same processes. A world that failed has "error", a sentence, instead of "rows".
-
-Worlds: on a CPU two processes with gloo, one thread each; with several GPUs one process for each, nccl; with one GPU
-one process with nccl, and two that share it with gloo. The backend is that of `distributed.setup`.
+world take turns in the same processes. A world that failed has "error", a sentence, instead of "rows". The backend is
+that of `distributed.setup`: gloo on a CPU or where two processes share the only GPU, else nccl.
 """
 
 import json

@@ -11,7 +11,7 @@ Fifty runs have to fit into minutes on one core, so each learns from the first 1
 and it shows what ideas against overfitting are for. It computes in one thread, so that CPU-seconds mean the same on
 every machine and a seed gives the same bits. Topic "cifar_gains":
 
-    setting   {"data", "training_images", "epochs", "images_seen", "batch_size", "seeds": [0, 1, ...], "optimizer"}
+    setting   {"images_seen": of each run, "seeds": [0, 1, ...], "optimizer": words}
     steps     a list, in order, the tutorial network first; of each step
         title                  short words for an axis or a table: "+ batch norm"
         learning_rate          constant, or the highest one of the schedule
@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tools.bench.record import real_images, say
 from torchcourse import data, models, training
@@ -77,15 +77,11 @@ def steps() -> list[tuple[str, Settings]]:
     return story
 
 
-class Scale(nn.Module):
-    """uint8 images [B, C, H, W] -> float32 from `low` to 1, in channels_last memory. The tutorial's `low` is -1."""
-
-    def __init__(self, low: float) -> None:
-        super().__init__()
-        self.low = low
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.low + images.to(torch.float32, memory_format=torch.channels_last) * ((1 - self.low) / 255)
+def scale(low: float) -> nn.Module:
+    """uint8 images [B, C, H, W] -> float32 from `low` to 1. The tutorial's `low` is -1."""
+    layer = models.Normalize("cifar10")
+    layer.scale, layer.shift = torch.tensor((1 - low) / 255), torch.tensor(float(low))
+    return layer
 
 
 def network(settings: Settings) -> nn.Module:
@@ -93,7 +89,7 @@ def network(settings: Settings) -> nn.Module:
     net = models.CifarTutorial(batch_norm=settings.batch_norm)
     if settings.widths:
         net = models.CifarNet(settings.widths, residual=settings.residual)
-    scales = {"0 to 1": Scale(0), "-1 to 1": Scale(-1), "standard": models.Normalize("cifar10")}
+    scales = {"0 to 1": scale(0), "-1 to 1": scale(-1), "standard": models.Normalize("cifar10")}
     augment = Augment(flip=True, shift=2, mode="reflect") if settings.augment else nn.Identity()
     return nn.Sequential(augment, scales[settings.pixels], net)
 
@@ -171,11 +167,7 @@ def compared(full: data.ImageSet, images: int, epochs: int, seeds: int) -> dict[
         }
         told.append(entry)
     setting = {
-        "data": full.name,
-        "training_images": len(learn),
-        "epochs": epochs,
         "images_seen": epochs * (len(learn) // BATCH_SIZE) * BATCH_SIZE,
-        "batch_size": BATCH_SIZE,
         "seeds": list(range(seeds)),
         "optimizer": "SGD, Nesterov momentum 0.9, weight decay 0.0005",
     }

@@ -9,13 +9,10 @@
                                         "repeats": 5}, ...]},
                   "mlp": ..., "tutorial": ...}}
 
-A row that failed has "error", a sentence, instead of numbers. Each row runs in a process of its own, so that no library
-changes the settings of another; in an environment of its own, because they bring a hundred packages.
-
-Same network, batch size, optimizer (Adadelta, learning rate 1: the official example's) and threads for all, each as its
-own documentation does it. Progress bars, logs and checkpoints are off everywhere, in favor of the libraries that have
-them. The network notes when each training step begins; so what a library does before the first step and after the last
-one does not count.
+A row that failed has "error", a sentence. Each row runs in a process of its own, so that no library changes the
+settings of another. Same network, batch size, optimizer (the official example's) and threads for all, each as its
+documentation does it. Progress bars, logs and checkpoints are off, in favor of the libraries that have them. The
+network notes when each training step begins; so what comes before the first step and after the last does not count.
 """
 
 import contextlib
@@ -189,7 +186,6 @@ def arrays(task: Task, extra: float = 1.0) -> tuple:
 
 
 def adadelta(model: nn.Module) -> torch.optim.Optimizer:
-    """The official example's optimizer."""
     return torch.optim.Adadelta(model.parameters(), lr=1.0)
 
 

@@ -13,6 +13,7 @@ set. On CIFAR-10 all numbers of epochs are reported, so none of them is chosen b
 
 import statistics
 from dataclasses import asdict, replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +29,7 @@ from torchcourse import device as devices
 from torchcourse.recipes import cifar as cifar_recipe
 from torchcourse.recipes import mnist as mnist_recipe
 
+Sets = tuple[data.ImageSet, data.ImageSet]  # to learn from, to test with
 EXAMPLE_EPOCHS = 5  # on a CPU one takes about 40 s
 EXAMPLE_SEED = 1  # the one it is shipped with
 
@@ -42,7 +44,7 @@ def mnist(quick: bool) -> dict[str, Any]:
         goals, epochs, seeds = {"99.0": mnist_recipe.Setting(seen=640)}, 1, (1, 1)
     ours: dict[str, Any] = {}
     for name, how in goals.items():
-        ours[name] = trained(mnist_recipe, name, how, range(seeds[bool(ours)]), train, test, device)
+        ours[name] = trained(mnist_recipe, name, how, seeds[bool(ours)], (train, test), device)
         ours[name]["reached"] = sum(accuracy >= float(name) / 100 for _, accuracy in ours[name]["runs"])
     steps = example(epochs, train, test, device)
     say(f"mnist: official example: {steps}")
@@ -62,25 +64,21 @@ def cifar(quick: bool) -> dict[str, Any]:
     ours = {}
     for count in epochs:
         how = replace(setting, epochs=count)
-        found = trained(cifar_recipe, f"{count} epochs", how, range(seeds), train, test, device)
+        found = trained(cifar_recipe, f"{count} epochs", how, seeds, (train, test), device)
         ours[str(count)] = {"epochs": count} | found
     return {"ours": ours}
 
 
-def trained(
-    recipe: ModuleType,
-    name: str,
-    how: Any,
-    seeds: range,
-    train: data.ImageSet,
-    test: data.ImageSet,
-    device: torch.device,
-) -> dict[str, Any]:
-    """What is recorded of one setting of a recipe."""
+def trained(recipe: ModuleType, name: str, how: Any, seeds: int, sets: Sets, device: torch.device) -> dict[str, Any]:
+    """What is recorded of one setting of a recipe, trained with so many seeds."""
+    train, test = sets
     dtype = fastest(recipe.network(how, train).to(device), train, how.batch_size)
     runs = []
-    for seed in seeds:
-        runs.append(scored(recipe, how, seed, train, test, device, dtype))
+    for seed in range(seeds):
+        start = partial(recipe.train, how, seed, images=train, device=device, dtype=getattr(torch, dtype))
+        taken, run = clock(start)
+        score = training.evaluate(run.model, data.loader(test.to(device), 500)).accuracy
+        runs.append([short(taken), score])
         say(f"{name}, seed {seed}: {runs[-1][0]:.2f} s, test accuracy {runs[-1][1]:.2%}")
     seconds, scores = zip(*runs, strict=True)
     return {
@@ -97,20 +95,6 @@ def fastest(model: nn.Module, images: data.ImageSet, batch: int) -> str:
     """The data type that trains this network fastest on its device, by name. Asked once, so all seeds use the same."""
     pixels, labels = (tensor.to(training.device_of(model)) for tensor in images[:batch])
     return str(training.fast_dtype(model.train(), pixels, labels)).removeprefix("torch.")
-
-
-def scored(
-    recipe: ModuleType,
-    how: Any,
-    seed: int,
-    train: data.ImageSet,
-    test: data.ImageSet,
-    device: torch.device,
-    dtype: str,
-) -> list[float]:
-    """Seconds of one training by a recipe of the course, and its test accuracy."""
-    seconds, run = clock(lambda: recipe.train(how, seed, images=train, device=device, dtype=getattr(torch, dtype)))
-    return [short(seconds), training.evaluate(run.model, data.loader(test.to(device), 500)).accuracy]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
