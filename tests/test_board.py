@@ -36,8 +36,7 @@ def test_a_check_is_kept(mine: Path, capsys):
     assert first.keys() == {"student"} and re.fullmatch("[0-9a-f]{16}", first["student"])
     known = key("scale_pixels", "not 256")
     expected = [(NOT_STARTED, None), (TRYING, known), (TRYING, None), (CORRECT, None)]
-    expected = [{"exercise": "scale_pixels", "state": state, "misconception": met} for state, met in expected]
-    assert lines == expected, "the same again says nothing new"
+    assert lines == [{"exercise": "scale_pixels", "state": state, "misconception": met} for state, met in expected]
     assert mine.stat().st_mode & 0o077 == 0
 
     capsys.readouterr()
@@ -138,8 +137,8 @@ def test_a_class_is_pooled(tmp_path: Path, capsys):
     assert not re.search("four|" + re.escape(str(tmp_path)), str(lines))
 
     bad = {"html": "<html>", "deep": "[" * 50_000, "big": " " * 2_000_000, "form": '{"format": 2}'}
-    reports_of_old = [vars(right), GOOD | {"exercise": "gone"}, 7]
-    bad["old"] = json.dumps({"format": 1, "student": "f" * 16, "reports": reports_of_old})
+    old = {"format": 1, "student": "f" * 16, "reports": [vars(right), GOOD | {"exercise": "gone"}, 7]}
+    bad["old"] = json.dumps(old)
     for name, content in bad.items():
         (tmp_path / f"{name}.json").write_text(content)
     files += [str(tmp_path / f"{name}.json") for name in (*bad, "none")]
@@ -165,9 +164,6 @@ class Wire:
                 self.end_headers()
 
             do_POST = do_DELETE = take
-
-            def log_message(self, *_: object) -> None:
-                pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         # It looks for an end twice a second by default, which each test would wait for.

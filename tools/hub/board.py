@@ -49,7 +49,7 @@ class Board:
         self.whole: dict[str, float] = {}  # student -> when they may send BURST reports at once again
 
     def allows(self, student: str) -> bool:
-        """Whether this student may report now. Each time counts."""
+        """Whether this student may send one more now, which then counts."""
         now = time.monotonic()
         whole = max(now, self.whole.get(student, 0)) + 1
         if whole > now + BURST:
