@@ -6,6 +6,7 @@ It runs inside a student's sandbox, with only Python's own library; tests/test_h
 import ctypes
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -65,8 +66,8 @@ token = {"Authorization": "token " + os.environ["JUPYTERHUB_API_TOKEN"]}
 home, libc = os.path.expanduser("~"), ctypes.CDLL(None)
 mounts = [line.split() for line in text("/proc/self/mountinfo").splitlines()]
 sockets = [line.split() for line in text("/proc/net/tcp").splitlines()[1:]]
-in_proc = [Path(top, name) for top, folders, files in os.walk("/proc") for name in (*folders, *files)]
-system = [path for path in in_proc if not path.parts[2].isdigit() and path.parts[2] not in ("self", "thread-self")]
+system = [Path("/proc", name) for name in os.listdir("/proc") if not re.fullmatch(r"\d+|self|thread-self", name)]
+system += [Path(top, name) for path in system for top, folders, files in os.walk(path) for name in (*folders, *files)]
 devices = {name: stat.S_IFMT(os.lstat(f"/dev/{name}").st_mode) for name in os.listdir("/dev")}
 me = dict(line.split(":", 1) for line in text("/proc/self/status").splitlines())
 told = [text(path) for path in of_processes("") if path.endswith(("/environ", "/cmdline"))]
