@@ -7,10 +7,12 @@ import os
 import sys
 from pathlib import Path
 
+from jupyterhub.services.service import Service
+
 from tools.course import ROOT, manifest
-from tools.hub import board, sandbox
 from tools.hub.login import ClassPassword
-from tools.hub.settings import Settings
+from tools.hub.publish import pull_path
+from tools.hub.settings import ADMIN, BOARD, REPORT, Settings
 from tools.hub.spawner import WalledSpawner
 
 c = get_config()  # noqa: F821 (JupyterHub provides it)
@@ -25,7 +27,7 @@ c.ConfigurableHTTPProxy.pid_file = str(here.state / "proxy.pid")
 c.JupyterHub.cookie_secret_file = str(here.state / "cookie_secret")
 c.JupyterHub.db_url = f"sqlite:///{here.state / 'jupyterhub.sqlite'}"
 c.JupyterHub.cleanup_servers = True  # when the hub stops, every student's server stops
-c.JupyterHub.default_url = here.start_path  # who opens the bare address gets the course, too
+c.JupyterHub.default_url = pull_path(here.state)  # who opens the bare address gets the course, too
 c.JupyterHub.upgrade_db = True
 
 # --- who may come in -------------------------------------------------------------------------------------------------
@@ -34,7 +36,7 @@ c.JupyterHub.upgrade_db = True
 c.JupyterHub.authenticator_class = ClassPassword
 c.ClassPassword.user_password = here.password
 c.ClassPassword.admin_password = here.admin_password
-c.Authenticator.admin_users = {here.admin}
+c.Authenticator.admin_users = {ADMIN}
 c.Authenticator.allow_all = True
 c.Authenticator.username_pattern = r"[a-z][a-z0-9_-]{0,31}\Z"  # a name becomes a folder
 c.JupyterHub.template_vars = {
@@ -44,8 +46,11 @@ c.JupyterHub.template_vars = {
 
 # --- a student's server ----------------------------------------------------------------------------------------------
 python = Path(sys.executable)
+# Of PyTorch for one student: an eighth of the cores, as a class rarely computes all at once; 1 to 4. Threads of several
+# students on one core wait for one another, so more of them make all of them slower.
+threads = min(4, max(1, (os.cpu_count() or 1) // 8))
 
-c.JupyterHub.spawner_class = WalledSpawner if here.sandboxed else "simple"
+c.JupyterHub.spawner_class = WalledSpawner
 c.SimpleLocalProcessSpawner.home_dir_template = str(here.state / "home" / "{username}")
 c.Spawner.default_url = "/lab"
 c.Spawner.start_timeout = 120
@@ -55,15 +60,33 @@ c.Spawner.environment = {
     "PATH": os.pathsep.join([str(python.parent), "/usr/local/bin", "/usr/bin", "/bin"]),
     "JUPYTER_CONFIG_PATH": str(ROOT / "hub" / "jupyter"),
     "TORCHCOURSE_DATA": str(here.data),
-    "OMP_NUM_THREADS": str(here.threads),
+    "OMP_NUM_THREADS": str(threads),
 }
-if here.board_port:
-    board.register(c, here.board_port)
 # Shown to students' servers as MEM_LIMIT and CPU_LIMIT; what holds is in tools/hub/sandbox.py.
-c.Spawner.mem_limit = f"{here.memory_gib}G" if here.memory_gib else None
-c.Spawner.cpu_limit = float(here.threads)
+c.Spawner.mem_limit = f"{here.memory_gib}G"
+c.Spawner.cpu_limit = float(threads)
 
-if not here.sandboxed:  # for a demonstration; the hub says so when it starts
-    memory = sandbox.Memory(None, int(here.memory_gib * 2**30) or None, 0, 0)
-    c.Spawner.cmd = [*sandbox.limits(memory), str(python), "-m", "jupyterhub.singleuser"]
-    c.Spawner.pre_spawn_hook = lambda spawner: Path(spawner.home_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+# --- the board of the class, a service of the hub (tools/hub/board.py) -----------------------------------------------
+if here.board_port:
+    c.JupyterHub.custom_scopes = {REPORT: {"description": "Report to the board of the class."}}
+    c.JupyterHub.load_groups = {"instructors": {"users": []}}
+    c.JupyterHub.load_roles = [
+        {"name": "user", "scopes": ["self", REPORT]},
+        {"name": "instructors", "groups": ["instructors"], "scopes": [f"access:services!service={BOARD}"]},
+    ]
+    c.JupyterHub.services = [
+        {
+            "name": BOARD,
+            "url": f"http://127.0.0.1:{here.board_port}",
+            "command": ["setpriv", "--pdeathsig", "KILL", "--", str(python), "-m", "tools.hub.board"],
+            "cwd": str(ROOT),
+            "environment": {"OMP_NUM_THREADS": "1"},
+            "oauth_no_confirm": True,
+            # It loads PyTorch before it answers. JupyterHub 6 waits 30 seconds by default, and then stops for good.
+            **({"timeout": 300} if hasattr(Service, "timeout") else {}),
+        }
+    ]
+    c.Spawner.environment["TORCHCOURSE_BOARD"] = f"http://127.0.0.1:{here.board_port}/services/{BOARD}/report"
+    # A server's token may do what it always may, and report; but the instructor's own notebooks don't count.
+    server = ["users:activity!user", "access:servers!server"]
+    c.Spawner.server_token_scopes = lambda spawner: server if spawner.user.admin else [*server, REPORT]

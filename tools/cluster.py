@@ -25,14 +25,13 @@ Leave with exit, and the cluster is gone.
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make cluster", description="A practice cluster on this machine.")
     parser.add_argument("--nodes", type=int, default=2, help="compute nodes (2)")
-    parser.add_argument("--cpus", type=int, default=2, help="processors that each node says it has (2)")
     parser.add_argument("--gpus", type=int, default=0, help="GPUs that each node says it has, for practice (0)")
     parser.add_argument("command", nargs="*", help="run this on the login node instead of a shell")
     options = parser.parse_args(arguments)
     # The environment of this command is the one that jobs find, as on clusters with a shared home.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     try:
-        with practice.Cluster(options.nodes, options.cpus, options.gpus) as site:
+        with practice.Cluster(options.nodes, gpus=options.gpus) as site:
             if options.command:
                 return site.run(options.command).returncode
             print(WELCOME.format(nodes=" and ".join(site.nodes)))

@@ -5,7 +5,7 @@ sandbox.py     the walls around a student's server, made with bubblewrap
 spawner.py     starts a server behind its walls; inside.py is its first program there
 login.py       the password
 board.py       the board of the class, a service of the hub; board.html is its page
-settings.py    what the command line hands to hub/jupyterhub_config.py
+settings.py    what the command line hands to hub/jupyterhub_config.py, which holds every setting
 __main__.py    the command line
 
 hub/README.md says who should use this, and what to use instead.

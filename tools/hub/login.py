@@ -18,8 +18,7 @@ class ClassPassword(SharedPasswordAuthenticator):
 
         Raises HTTPError 403 for a request from a sandbox: its author has logged in already.
         """
-        connection = handler.request.connection.stream.socket.getpeername()
-        if connection and connection[0] == FROM_INSIDE:
+        if handler.request.connection.stream.socket.getpeername()[0] == FROM_INSIDE:
             raise HTTPError(403, reason="Log in with your browser")
         given = data if isinstance(data, dict) else {}
         name, password = (given[key] if isinstance(given.get(key), str) else "" for key in ("username", "password"))

@@ -8,7 +8,6 @@ whole. Who renames theirs and follows the link again gets the new one beside it.
 """
 
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -17,27 +16,22 @@ from urllib.parse import urlencode
 from tools.course import ROOT, address
 
 BRANCH = "main"
-ATTRIBUTES = """\
-# A notebook that a student has changed is never merged with a new version: it stays as it is.
-*.ipynb -merge
-"""
+ATTRIBUTES = "*.ipynb -merge\n"
 IGNORE = "__pycache__/\n.ipynb_checkpoints/\n"
 
 
-def course_name(root: Path = ROOT) -> str:
+def course_name() -> str:
     """The folder that students find in their home, named like the repository of the course: torchcourse."""
-    return address(root).rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
+    return address().rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
 
 
-def repository(state: Path, root: Path = ROOT) -> Path:
+def repository(state: Path) -> Path:
     """The bare repository under the folder of the hub."""
-    return state / f"{course_name(root)}.git"
+    return state / f"{course_name()}.git"
 
 
 def git(*words: str | os.PathLike) -> str:
     """Run git, whatever the user's own settings are, and return what it prints."""
-    if shutil.which("git") is None:
-        raise SystemExit("The hub hands out the course with git, and git is not installed (Debian: apt install git).")
     own = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     done = subprocess.run(["git", *words], env=clean | own, capture_output=True, text=True)
@@ -53,7 +47,7 @@ def publish(state: Path, root: Path = ROOT) -> list[str]:
     """
     from tools.release import release  # here, because it imports PyTorch, which takes seconds
 
-    bare = repository(state, root)
+    bare = repository(state)
     if not bare.exists():
         git("init", "--quiet", "--bare", f"--initial-branch={BRANCH}", bare)
     with tempfile.TemporaryDirectory() as scratch:
@@ -73,13 +67,9 @@ def publish(state: Path, root: Path = ROOT) -> list[str]:
     return changed
 
 
-def pull_path(state: Path, open_path: str = "README.md", root: Path = ROOT) -> str:
+def pull_path(state: Path, open_path: str = "README.md") -> str:
     """The link without its host: log in, get or update the user's copy of the course, open `open_path` in it."""
-    name = course_name(root)
-    where = {
-        "repo": repository(state, root).as_uri(),
-        "branch": BRANCH,
-        "targetPath": name,
-        "urlpath": f"lab/tree/{name}/{open_path}",
-    }
+    name = course_name()
+    where = {"repo": repository(state).as_uri(), "branch": BRANCH, "targetPath": name}
+    where["urlpath"] = f"lab/tree/{name}/{open_path}"
     return f"/hub/user-redirect/git-pull?{urlencode(where)}"

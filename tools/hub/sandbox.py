@@ -10,14 +10,13 @@ program of the student's starts. A user namespace would show the machine's root 
 files in /proc/sys would be its own. Started by a plain user, a user namespace does all that.
 """
 
-import importlib.util
 import os
 import secrets
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from tools import sandbox_limits
@@ -29,37 +28,25 @@ ETC += ("mime.types", "nsswitch.conf", "pki/ca-trust", "pki/tls/certs", "ssl/cer
 ETC += ("timezone",)
 SYS = ("bus", "class", "dev", "devices", "module")  # of /sys: processors and GPUs, but no cgroups
 PLACE = Path("/run/torchcourse")  # inside: what belongs to the hub
+# What notebooks import, and the exercises: the folders of the installed packages, found without importing them.
+PACKAGES = [Path(find_spec(name).origin).parent for name in ("torchcourse", "labcheck", "torchcourse_labs")]
 PROCESSES = 512  # per student: a kernel of PyTorch and its DataLoader workers take dozens, threads included
 FILES = 4096  # that a process may have open
 USERS = range(2_000_000_000, 2_100_000_000)  # numbers that Linux distributions leave alone
 
 
-@dataclass(frozen=True)
 class Memory:
-    """How many bytes each part may have, so that all of them stay within what a student has."""
+    """How many bytes each part may have, so that all of them stay within the `whole` that a student has.
 
-    group: int | None  # of everything, where the system can count it
-    process: int | None  # of each process
-    shared: int  # of /dev/shm, through which DataLoader workers hand over their batches
-    temporary: int  # of /tmp
+    counted: whether a sandbox_limits.MemoryGroup holds the sum; where none can, the parts have to add up to it
+    """
 
-    @classmethod
-    def of(cls, gib: float, counted: bool) -> "Memory":
-        """The parts of `gib`, 0 for no limit. counted: whether a sandbox_limits.MemoryGroup holds the sum."""
-        if not gib:
-            return cls(None, None, 2**30, 2 * 2**30)
-        whole = int(gib * 2**30)
-        shared, temporary = whole // 4, whole // 8
-        process = whole if counted else whole - shared - temporary
-        return cls(whole if counted else None, process, shared, temporary)
-
-    @property
-    def strict(self) -> bool:
-        """Whether memory that no limit counts is forbidden: where there is a limit and no group that holds it.
-
-        Not beside a GPU, as its driver may share such memory with programs.
-        """
-        return self.process is not None and self.group is None and not gpus()
+    def __init__(self, whole: int, counted: bool):
+        self.shared = whole // 4  # of /dev/shm, through which DataLoader workers hand over their batches
+        self.temporary = whole // 8  # of /tmp
+        self.process = whole if counted else whole - self.shared - self.temporary  # of each process
+        # Forbid memory that no limit counts? Not beside a GPU, as its driver may share such memory with programs.
+        self.strict = not counted and not gpus()
 
 
 def gpus() -> list[Path]:
@@ -89,7 +76,7 @@ def arguments(
     binds: sandbox_limits.Binds = {
         path: path for path in (*sandbox_limits.programs(), *there, *readable) if path.exists()
     }
-    sandbox_limits.hide(binds, ROOT, sandbox_limits.copies(package("torchcourse")), state.resolve())
+    sandbox_limits.hide(binds, ROOT, sandbox_limits.copies(PACKAGES[0]), state)
     binds |= {Path("/etc", name): own / "etc" / name for name in os.listdir(own / "etc")}
     binds |= {PLACE / name: own / name for name in ("hub", "board") if (own / name).exists()}
     binds |= {PLACE / "inside.py": Path(__file__).with_name("inside.py"), home: home}
@@ -103,19 +90,8 @@ def arguments(
     words += [*sandbox_limits.mounts(binds, writable=home), "--"]
     if user is not None:
         words += ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all", "--"]
-    return [*words, *limits(memory, PROCESSES), "env", f"--chdir={home}"]  # only the student may go there
-
-
-def limits(memory: Memory, processes: int = 0) -> list[str]:
-    """The words that put a command under limits: memory of each of its processes, their number, files, no core files.
-
-    processes: 0 for no limit: outside a sandbox all students are one user, and the hub too
-    """
-    if shutil.which("prlimit") is None:
-        return []
-    words = ["prlimit", "--core=0", f"--nofile={FILES}"]
-    words += [f"--nproc={processes}"] if processes else []
-    return [*words, *([f"--data={memory.process}"] if memory.process else []), "--"]
+    words += ["prlimit", "--core=0", f"--nofile={FILES}", f"--nproc={PROCESSES}", f"--data={memory.process}", "--"]
+    return [*words, "env", f"--chdir={home}"]  # only the student may go there
 
 
 def furnish(own: Path, user: int | None, repositories: Iterable[Path]) -> Path:
@@ -138,10 +114,9 @@ def furnish(own: Path, user: int | None, repositories: Iterable[Path]) -> Path:
 
 def settle(home: Path) -> int | None:
     """Make a student's home. Returns the number of their user, which the home belongs to; None if we are not root."""
-    if os.geteuid() != 0:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return None
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if os.geteuid() != 0:
+        return None
     user = home.stat().st_uid
     if user not in USERS:
         taken = {other.stat().st_uid for other in home.parent.iterdir()}
@@ -155,35 +130,22 @@ def settle(home: Path) -> int | None:
     return user
 
 
-PACKAGES = ("torchcourse", "labcheck", "torchcourse_labs")
-
-
-def packages() -> list[Path]:
-    """The folders of what notebooks import, and of the exercises."""
-    return [package(name) for name in PACKAGES]
-
-
-def package(name: str) -> Path:
-    """The folder of an installed package, found without importing it."""
-    return Path(importlib.util.find_spec(name).origin).parent
-
-
 def trouble(state: Path) -> str:
     """Why no sandbox can be made here, in one sentence; empty if one can.
 
     Tried with all that a server needs: bubblewrap new enough, a kernel that lets it, an environment that may be read.
     """
-    for program in ("bwrap", "setpriv", "prlimit"):
+    for program in ("bwrap", "setpriv", "prlimit", "git"):
         if shutil.which(program) is None:
-            return f"{program} is not installed (Debian: apt install bubblewrap util-linux)."
+            return f"{program} is not installed (Debian: apt install bubblewrap git util-linux)."
     if (program := sandbox_limits.seccomp()) is None:
         return "the kit knows the system calls of x86_64 and aarch64 only."
     own = state / "trial"
     user = settle(own / "home")
     furnish(own, user, [])
-    memory = Memory(None, None, 2**20, 2**20)
+    memory = Memory(2**30, counted=True)
     with sandbox_limits.open_program(program) as fd:
-        words = arguments(own / "home", packages(), state, own, user, memory, fd)
+        words = arguments(own / "home", PACKAGES, state, own, user, memory, fd)
         words += [sys.executable, "-c", "import jupyterhub, importlib.util; importlib.util.find_spec('torchcourse')"]
         done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     shutil.rmtree(own)

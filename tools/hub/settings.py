@@ -2,11 +2,13 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 VARIABLE = "TORCHCOURSE_HUB"
+ADMIN = "instructor"  # the instructor's name at the login
 BOARD = "board"  # the service's name
+REPORT = f"custom:{BOARD}:report"  # the scope of students' tokens that opens the door for reports
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,9 @@ class Settings:
     hub_port: int  # between hub and servers, on loopback
     proxy_port: int  # between hub and proxy, on loopback
     password: str
-    admin: str
     admin_password: str
-    start_path: str  # where a student lands: the nbgitpuller link without its host
-    sandboxed: bool
-    memory_gib: float  # per student, 0 for no limit
-    threads: int  # of PyTorch, per student
-    board_port: int = 0  # between students' kernels and the board of the class, on loopback; 0 without a board
+    memory_gib: float  # per student
+    board_port: int  # between students' kernels and the board of the class, on loopback; 0 without a board
 
     def environment(self) -> dict[str, str]:
         """The environment variable that carries these settings."""
@@ -36,8 +34,5 @@ class Settings:
     @classmethod
     def from_environment(cls) -> "Settings":
         """The settings of the start that this process belongs to."""
-        if VARIABLE not in os.environ:
-            raise SystemExit("Start the hub with `make hub`: it chooses password, ports and folders.")
         values = json.loads(os.environ[VARIABLE])
-        paths = [field.name for field in fields(cls) if field.type is Path]
-        return cls(**values | {name: Path(values[name]) for name in paths})
+        return cls(**values | {name: Path(values[name]) for name in ("state", "data", "proxy")})

@@ -37,17 +37,17 @@ class WalledSpawner(SimpleLocalProcessSpawner):
         repositories = sorted(here.state.glob("*.git"))
         own = sandbox.furnish(here.state / "run" / self.user.name, user, repositories)
         with contextlib.ExitStack() as until_started:
-            group = sandbox_limits.MemoryGroup.make(int(here.memory_gib * 2**30)) if here.memory_gib else None
-            if group:
+            whole = int(here.memory_gib * 2**30)
+            if group := sandbox_limits.MemoryGroup.make(whole):
                 loop = asyncio.get_running_loop()
                 self._open.callback(lambda: loop.run_in_executor(None, group.remove))
-            memory = sandbox.Memory.of(here.memory_gib, counted=group is not None)
+            memory = sandbox.Memory(whole, counted=group is not None)
             program = until_started.enter_context(
                 sandbox_limits.open_program(sandbox_limits.seccomp(shared_memory=not memory.strict))
             )
             ports = {"hub": here.hub_port} | ({"board": here.board_port} if here.board_port else {})
             listener = until_started.enter_context(await self._ways(own, ports))
-            readable = [*sandbox.packages(), ROOT / "hub" / "jupyter", *repositories]
+            readable = [*sandbox.PACKAGES, ROOT / "hub" / "jupyter", *repositories]
             readable += [here.data] if here.data.exists() else []
             inside = [sys.executable, "-I", str(sandbox.PLACE / "inside.py"), str(listener.fileno())]
             inside += [str(self.port), *(f"{port}={sandbox.PLACE / name}" for name, port in ports.items()), "--"]
