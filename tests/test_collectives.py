@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DeviceMesh, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from labcheck import ranks
@@ -59,3 +60,16 @@ def test_every_rank_learns_of_a_mismatch_at_once():
     outcome = ranks.run(differ)
     assert [rank.status for rank in outcome] == ["waiting"] * 2
     assert "different tensors" in outcome.sentence() and "int64" in outcome.sentence()
+
+
+def test_sees_collectives_inside_an_operation_on_dtensors():
+    def product():
+        mesh = DeviceMesh("cpu", range(2))
+        a, b = (distribute_tensor(torch.ones(4, 4), mesh, [Shard(dim)]) for dim in range(2))
+        if dist.get_rank() == 0:
+            a @ b
+
+    outcome = ranks.run(product, timeout=300)  # noticed long before the limit
+    assert [rank.status for rank in outcome] == ["waiting", "returned"]
+    assert "Rank 0 waits for rank 1 in an all-gather of shape (4, 2)" in outcome.sentence()
+    assert "`a @ b`" in outcome.details()
