@@ -5,9 +5,7 @@ import sysconfig
 
 import pytest
 import torch
-from torch import nn
 
-from torchcourse import models
 from torchcourse.lectures import compiling
 from torchcourse.lectures.compiling import counting, first_break
 
@@ -64,15 +62,6 @@ def test_it_says_why_something_was_compiled_again():
         compiled(torch.ones(4), True)
         compiled(torch.ones(5), True)
     assert "mirror" in backend.reasons[0] and "size mismatch" in backend.reasons[1]
-
-
-def test_equal_blocks_share_what_was_compiled():
-    blocks = [models.PatchBlock(8, 2) for _ in range(6)]
-    with counting() as backend:
-        for block in blocks:
-            block.compile(backend=backend)
-        nn.Sequential(*blocks)(torch.randn(3, 4, 8))
-    assert len(backend.graphs) == 2, "the first input needs no gradient, the others do"
 
 
 def test_nothing_is_left_behind():
