@@ -32,11 +32,8 @@ def training(seed=0):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.5), nn.Linear(16, 4))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    return {
-        "model": model,
-        "optimizer": optimizer,
-        "scheduler": torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9),
-    }
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9)
+    return {"model": model, "optimizer": optimizer, "scheduler": scheduler}
 
 
 def steps(parts, number):
@@ -46,13 +43,6 @@ def steps(parts, number):
         parts["model"](noise).square().sum().backward()
         parts["optimizer"].step()
         parts["scheduler"].step()
-
-
-def weights(parts):
-    return [parameter.detach().clone() for parameter in parts["model"].parameters()]
-
-
-# ---------------------------------------- save and restore
 
 
 def test_a_training_goes_on_bit_for_bit(tmp_path):
@@ -67,7 +57,7 @@ def test_a_training_goes_on_bit_for_bit(tmp_path):
     rest = checkpoint.restore(path, **other, rng=rng)
     assert rest.pop("data").tolist() == [0, 1, 2] and rest == {"step": 3, "position": (1, 2), "note": "half"}
     steps(other, 4)
-    assert all(torch.equal(a, b) for a, b in zip(weights(parts), weights(other), strict=True))
+    assert all(map(torch.equal, parts["model"].parameters(), other["model"].parameters()))
     assert names(tmp_path) == ["latest.pt"]
 
     plain = torch.load(path)  # without this module, and with its default, weights_only=True
@@ -84,9 +74,6 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path):
     assert names(tmp_path) == ["a.pt"] and checkpoint.restore(tmp_path / "a.pt") == {"x": 1}
 
 
-# ---------------------------------------- the writer dies
-
-
 def forked(work):
     """Run `work` in a forked process, to its end, and return its exit status; negative for a signal."""
     process = multiprocessing.get_context("fork").Process(target=work, daemon=True)
@@ -101,10 +88,9 @@ def die_at(number, work):
 
     def count(frame, event, function):
         nonlocal calls
-        if event in ("call", "c_call"):
-            calls += 1
-            if calls == number:
-                os.kill(os.getpid(), signal.SIGKILL)
+        calls += event in ("call", "c_call")
+        if calls == number:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     sys.setprofile(count)
     try:
@@ -121,7 +107,7 @@ def test_killed_at_any_moment_of_a_save(tmp_path):
     checkpoint.save(path, **old)
     whole = die_at(0, lambda: checkpoint.save(path, **new))
     found = set()
-    for number in sorted({round(whole * share / 30) for share in range(1, 31)} | set(range(whole - 15, whole + 1))):
+    for number in {*range(whole // 30, whole, whole // 30), *range(whole - 15, whole + 1)}:
         checkpoint.save(path, **old)
         assert names(tmp_path) == ["a.pt"]
         assert forked(lambda number=number: die_at(number, lambda: checkpoint.save(path, **new))) == -signal.SIGKILL
@@ -129,7 +115,7 @@ def test_killed_at_any_moment_of_a_save(tmp_path):
     assert found == {(0, 1), (0, 2), (1, 1)}  # old; old with a leftover beside it; new
 
 
-def test_only_what_a_dead_writer_left_is_removed(tmp_path):
+def test_only_what_a_dead_writer_left_is_removed(tmp_path, monkeypatch):
     busy = checkpoint._new_part(tmp_path / "other.pt")  # as another process that is writing
     for name in ("b.pt.0123abcd.part", "mine.part", "notes.0123.part", "c.pt"):
         (tmp_path / name).write_bytes(b"x")
@@ -138,20 +124,17 @@ def test_only_what_a_dead_writer_left_is_removed(tmp_path):
     busy.close()
     checkpoint.save(tmp_path / "a.pt", x=1)
     assert Path(busy.name).name not in names(tmp_path)
-
-
-def test_a_new_file_that_is_cleaned_up_is_made_again(tmp_path, monkeypatch):
     real, taken = checkpoint._lock, []
 
     def lock(file):
-        if not taken:  # another process was quicker
+        if not taken:  # another process was quicker and has cleaned up
             taken.append(file.name)
             os.unlink(file.name)
         return real(file)
 
     monkeypatch.setattr(checkpoint, "_lock", lock)
-    checkpoint.save(tmp_path / "a.pt", x=1)
-    assert taken and names(tmp_path) == ["a.pt"]
+    checkpoint.save(tmp_path / "d.pt", x=1)
+    assert taken and checkpoint.restore(tmp_path / "d.pt") == {"x": 1}
 
 
 def test_an_interrupt_leaves_no_litter(tmp_path, monkeypatch):
@@ -210,9 +193,6 @@ def test_two_writers_at_once(tmp_path):
     assert [writer.exitcode for writer in writers] == [0, 0] and names(tmp_path) == ["a.pt"]
 
 
-# ---------------------------------------- files that are not what they should be
-
-
 def test_a_damaged_file_is_named(tmp_path):
     path = tmp_path / "a.pt"
     checkpoint.save(path, x=torch.arange(5000))
@@ -230,36 +210,62 @@ def test_a_damaged_file_is_named(tmp_path):
 
 
 def test_foreign_files(tmp_path):
-    path = tmp_path / "a.pt"
-    for make, message in (
-        (lambda: path.write_text("a letter"), "damaged or was not written by torch.save"),
-        (lambda: torch.save(nn.Linear(2, 2), path), r"contains objects of Python: .*Linear.* any code"),
-        (lambda: torch.save(torch.ones(2), path), "not a checkpoint: it contains a Tensor"),
-        (lambda: torch.save(nn.Linear(2, 2).state_dict(), path), "has no model. It holds: bias, weight"),
-        (lambda: checkpoint.save(path, model=nn.Linear(2, 3)), "model in .* does not fit your Linear: .*size mismatch"),
+    path, model = tmp_path / "a.pt", nn.Linear(2, 2)
+    before = model.weight.detach().clone()
+    for make, parts, message in (
+        (lambda: None, {}, "There is no checkpoint"),
+        (lambda: path.write_text("a letter"), {}, "damaged or was not written by torch.save"),
+        (lambda: torch.save(nn.Linear(2, 2), path), {}, r"contains objects of Python: .*Linear.* any code"),
+        (lambda: torch.save(torch.ones(2), path), {}, "not a checkpoint: it contains a Tensor"),
+        (lambda: torch.save(model.state_dict(), path), {}, "has no model. It holds: bias, weight"),
+        (lambda: checkpoint.save(path, model=nn.Linear(2, 3)), {}, "does not fit your Linear: .*size mismatch"),
+        (lambda: checkpoint.save(path, model=nn.Linear(2, 2)), {"step": 0}, "step has no load_state_dict"),
+        (lambda: None, {"scheduler": model}, r"has no scheduler\. It holds: model"),
     ):
         make()
         with pytest.raises(CourseError, match=f"(?s){message}"):
-            checkpoint.restore(path, model=nn.Linear(2, 2))
-
-
-def test_nothing_is_loaded_before_all_is_found(tmp_path):
-    model, before = nn.Linear(2, 2), nn.Linear(2, 2)
-    checkpoint.save(tmp_path / "a.pt", model=before)
-    with pytest.raises(CourseError, match=r"has no optimizer and no scheduler\. It holds: model"):
-        checkpoint.restore(tmp_path / "a.pt", model=model, scheduler=model, optimizer=model)
-    with pytest.raises(CourseError, match="step has no load_state_dict"):
-        checkpoint.restore(tmp_path / "a.pt", model=model, step=0)
-    assert not torch.equal(model.weight, before.weight)
-    with pytest.raises(CourseError, match="There is no checkpoint"):
-        checkpoint.restore(tmp_path / "b.pt")
-
-
-# ---------------------------------------- Keeper
+            checkpoint.restore(path, model=model, **parts)
+    assert torch.equal(model.weight, before), "nothing is loaded before all is found"
 
 
 def kept(keeper):
     return [int(path.name[5:13]) for path in sorted(keeper.folder.iterdir())]
+
+
+def test_a_damaged_newest_file_is_passed_over(tmp_path):
+    keeper = checkpoint.Keeper(tmp_path, last=2)
+    keeper.save(1, x=1)
+    keeper.save(2, x=2).write_bytes(b"half")
+    with pytest.warns(UserWarning, match="step_00000002.pt is damaged .* Passing it over"):
+        assert checkpoint.restore(tmp_path)["step"] == 1
+    checkpoint.Keeper(tmp_path, last=1).save(1, x=3)  # a smaller step than that of the damaged file
+    assert kept(keeper) == [1, 2]
+    keeper.save(2, x=4)
+    assert checkpoint.restore(tmp_path)["x"] == 4
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"")
+    with pytest.warns(UserWarning), pytest.raises(CourseError, match="no whole checkpoint"):
+        checkpoint.restore(tmp_path)
+
+
+def test_a_folder_with_nothing_other_files_and_the_same_step(tmp_path):
+    """The same step replaces its file; an earlier one means that a run forgot to go on."""
+    keeper = checkpoint.Keeper(tmp_path / "run", last=2, best=1)
+    assert keeper.newest is None and keeper.best is None
+    with pytest.raises(CourseError, match="There is no checkpoint"):
+        checkpoint.restore(tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "step_1_score_good.pt").write_text("not ours")
+    keeper.save(1, torch.tensor(0.75))
+    keeper.save(2, np.float32(0.5))
+    keeper.save(2, 0.25)
+    ours = ["step_00000001_score_0.75.pt", "step_00000002_score_0.25.pt"]
+    assert names(tmp_path / "run") == [*ours, "step_1_score_good.pt"]
+    with pytest.raises(CourseError, match="has step 2 already, and you save step 1"):
+        keeper.save(1)
+    for wrong, words in (({"last": 0}, "at least 1"), ({"mode": "best"}, "mode is")):
+        with pytest.raises(CourseError, match=words):
+            checkpoint.Keeper(tmp_path, **wrong)
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
@@ -290,52 +296,6 @@ def test_nothing_is_deleted_before_the_new_file_is_whole(tmp_path):
         keeper.save(1, x=1)
         assert forked(lambda number=number: die_at(number, lambda: keeper.save(2, x=1))) == -signal.SIGKILL
         assert checkpoint.restore(tmp_path)["step"] in (1, 2)
-
-
-def test_a_step_that_is_there_already(tmp_path):
-    """The same step replaces its file; an earlier one means that a run forgot to go on."""
-    keeper = checkpoint.Keeper(tmp_path, last=2, best=1)
-    keeper.save(1, torch.tensor(0.75))
-    keeper.save(2, np.float32(0.5))
-    keeper.save(2, 0.25)
-    assert names(tmp_path) == ["step_00000001_score_0.75.pt", "step_00000002_score_0.25.pt"]
-    with pytest.raises(CourseError, match="has step 2 already, and you save step 1"):
-        keeper.save(1)
-    assert kept(keeper) == [1, 2]
-
-
-def test_a_damaged_newest_file_is_passed_over(tmp_path):
-    keeper = checkpoint.Keeper(tmp_path, last=2)
-    keeper.save(1, x=1)
-    keeper.save(2, x=2).write_bytes(b"half")
-    with pytest.warns(UserWarning, match="step_00000002.pt is damaged .* Passing it over"):
-        assert checkpoint.restore(tmp_path)["step"] == 1
-    checkpoint.Keeper(tmp_path, last=1).save(1, x=3)  # a smaller step than that of the damaged file
-    assert kept(keeper) == [1, 2]
-    keeper.save(2, x=4)
-    assert checkpoint.restore(tmp_path)["x"] == 4
-    for path in tmp_path.iterdir():
-        path.write_bytes(b"")
-    with pytest.warns(UserWarning), pytest.raises(CourseError, match="no whole checkpoint"):
-        checkpoint.restore(tmp_path)
-
-
-def test_an_empty_folder(tmp_path):
-    keeper = checkpoint.Keeper(tmp_path / "run")
-    assert keeper.newest is None and keeper.best is None
-    with pytest.raises(CourseError, match="There is no checkpoint"):
-        checkpoint.restore(tmp_path / "run")
-    (tmp_path / "step_one.pt").write_text("not ours")
-    (tmp_path / "step_1_score_good.pt").write_text("not ours")
-    checkpoint.Keeper(tmp_path).save(1)
-    assert len(names(tmp_path)) == 3
-    with pytest.raises(CourseError, match="at least 1"):
-        checkpoint.Keeper(tmp_path, last=0)
-    with pytest.raises(CourseError, match="mode is"):
-        checkpoint.Keeper(tmp_path, mode="best")
-
-
-# ---------------------------------------- StopFlag
 
 
 def test_a_signal_sets_the_flag_and_nothing_else():
@@ -387,40 +347,31 @@ def test_ranks_stop_at_the_same_step_and_leave_together():
     assert outcome.values == [(7, None, checkpoint.AGAIN, True), (7, "SIGUSR2", checkpoint.AGAIN, True)]
 
 
-# ---------------------------------------- devices
-
 ON_A_DEVICE = """
-import time
-from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import nn
 from torchcourse import checkpoint, device, simgpu
 
-here = device.best() if torch.accelerator.is_available() else simgpu.enable()
-state = checkpoint.RngState(here)
-
-
 def training(place):
     model = nn.Linear(3, 3).to(place)
-    return {"model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+    return {"model": model, "optimizer": torch.optim.AdamW(model.parameters()), "rng": checkpoint.RngState(place)}
 
-
+here = device.best() if torch.accelerator.is_available() else simgpu.enable()
 parts = training(here)
 parts["model"](torch.ones(2, 3, device=here)).sum().backward()
 parts["optimizer"].step()
-checkpoint.save("a.pt", **parts, rng=state, extra=torch.ones(2, device=here))
+checkpoint.save("a.pt", **parts, extra=torch.ones(2, device=here))
 drawn = torch.rand(4, device=here)
 for place in (here, torch.device("cpu")):
     other = training(place)
-    rest = checkpoint.restore("a.pt", **other, rng=checkpoint.RngState(place))
+    rest = checkpoint.restore("a.pt", **other)
     assert rest["extra"].device.type == "cpu"
     assert torch.equal(other["model"].weight.cpu(), parts["model"].weight.cpu())
     moments = [value for entry in other["optimizer"].state.values() for value in entry.values() if value.ndim]
     assert moments and all(moment.device.type == place.type for moment in moments)
-    if place == here:
-        assert torch.equal(torch.rand(4, device=here), drawn)
-checkpoint.save("b.pt", **other, rng=checkpoint.RngState("cpu"))
-checkpoint.restore("b.pt", **parts, rng=state)
+    assert place != here or torch.equal(torch.rand(4, device=here), drawn)
+checkpoint.save("b.pt", **other)
+checkpoint.restore("b.pt", **parts)
 assert here.type != "cpu"
 """
 

@@ -15,13 +15,7 @@ from labcheck import ranks
 from torchcourse import distributed
 from torchcourse.errors import CourseError
 
-TORCHRUN = {
-    "RANK": "1",
-    "WORLD_SIZE": "4",
-    "LOCAL_RANK": "1",
-    "MASTER_ADDR": "localhost",
-    "MASTER_PORT": "29500",
-}
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 SLURM = {
     "SLURM_STEP_ID": "0",
     "SLURM_JOB_ID": "4711",
