@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DeviceMesh, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from labcheck import ranks
@@ -27,7 +28,9 @@ def test_a_mismatch_says_who_waits_for_whom():
 def test_sees_collectives_of_every_kind_but_no_messages_between_two():
     def everything():
         rank, x = dist.get_rank(), torch.ones(3)
-        dist.all_reduce(x)
+        replica = DistributedDataParallel(nn.Linear(3, 2))
+        made = len(Ledger.current.calls)
+        replica(torch.randn(4, 3)).sum().backward()
         dist.broadcast(x, 0)
         dist.barrier()
         dist.all_gather_object([None, None], rank)
@@ -35,21 +38,13 @@ def test_sees_collectives_of_every_kind_but_no_messages_between_two():
         alone = dist.new_group([0])  # a group of one: no other rank has to take part
         if rank == 0:
             dist.all_reduce(x, group=alone)
-        return [call["what"] for call in Ledger.current.calls]
-
-    for words in ranks.run(everything).values:
-        assert words[:3] == ["all-reduce", "broadcast", "barrier"]
-        assert set(words[3:]) <= {"all-gather", "all-reduce"} and "all-gather" in words
-
-
-def test_sees_what_ddp_sends_in_the_backward_pass():
-    def step():
-        replica = DistributedDataParallel(nn.Linear(3, 2))
-        made = len(Ledger.current.calls)
-        replica(torch.randn(4, 3)).sum().backward()
         return [(call["what"], call["shapes"]) for call in Ledger.current.calls[made:]]
 
-    assert ranks.run(step).values == [[("all-reduce", [[8]])]] * 2  # one bucket: 6 weights, 2 biases
+    for seen in ranks.run(everything).values:
+        assert seen[0] == ("all-reduce", [[8]])  # in the backward pass, one bucket: 6 weights, 2 biases
+        words = [word for word, _ in seen[1:]]
+        assert words[:2] == ["broadcast", "barrier"]
+        assert set(words[2:]) <= {"all-gather", "all-reduce"} and "all-gather" in words
 
 
 def test_every_rank_learns_of_a_mismatch_at_once():
@@ -59,3 +54,16 @@ def test_every_rank_learns_of_a_mismatch_at_once():
     outcome = ranks.run(differ)
     assert [rank.status for rank in outcome] == ["waiting"] * 2
     assert "different tensors" in outcome.sentence() and "int64" in outcome.sentence()
+
+
+def test_sees_collectives_inside_an_operation_on_dtensors():
+    def product():
+        mesh = DeviceMesh("cpu", range(2))
+        a, b = (distribute_tensor(torch.ones(4, 4), mesh, [Shard(dim)]) for dim in range(2))
+        if dist.get_rank() == 0:
+            a @ b
+
+    outcome = ranks.run(product, timeout=300)  # noticed long before the limit
+    assert [rank.status for rank in outcome] == ["waiting", "returned"]
+    assert "Rank 0 waits for rank 1 in an all-gather of shape (4, 2)" in outcome.sentence()
+    assert "`a @ b`" in outcome.details()

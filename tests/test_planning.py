@@ -16,53 +16,36 @@ from torchcourse.cluster import planning
 
 
 @pytest.mark.parametrize("name", planning.NAMES)
-def test_pytorch_has_the_private_name(name):
+def test_a_private_name_of_pytorch_is_there_or_missed_in_one_sentence(name, monkeypatch):
     assert isinstance(planning.private(name), type)
-
-
-@pytest.mark.parametrize("name", planning.NAMES)
-def test_a_name_that_is_gone_is_one_sentence(name, monkeypatch):
     monkeypatch.setitem(planning.NAMES, name, "torch.no_such_module")
     with pytest.raises(CourseError, match=f"has no torch.no_such_module.{name}"):
         planning.private(name)
 
 
-def sharded(mesh, blocks=True, **options):
+def sharded(mesh):
     model = models.Patches(width=64, heads=8)
-    for block in model.blocks if blocks else ():
-        fully_shard(block, mesh=mesh, **options)
-    return fully_shard(model, mesh=mesh, **options)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 def a_step(model):
     model(torch.randn(2, 1, 28, 28)).sum().backward()
 
 
-def test_a_world_of_eight_in_one_process():
+def test_worlds_one_after_another_and_in_two_dimensions():
     with planning.fake_world(8) as mesh:
         assert (dist.get_rank(), dist.get_world_size(), mesh.size()) == (0, 8, 8)
         weight = sharded(mesh).blocks[0].up.weight
         assert isinstance(weight, DTensor) and tuple(weight.shape) == (128, 64)
         assert tuple(weight.to_local().shape) == (16, 64)
-    assert not dist.is_initialized()
-
-
-def test_worlds_one_after_another_and_in_two_dimensions():
-    with planning.fake_world(2):
-        pass
+    with pytest.raises(ZeroDivisionError), planning.fake_world(2):
+        with pytest.raises(CourseError, match="process group already"), planning.fake_world(4):
+            pass
+        raise ZeroDivisionError
     with planning.fake_world(2, 4, names=("data", "model")) as mesh:
         assert mesh["model"].size() == 4 and mesh["data"].size() == 2
-
-
-def test_a_world_within_a_world_is_refused():
-    with planning.fake_world(2), pytest.raises(CourseError, match="process group already"), planning.fake_world(4):
-        pass
-    assert not dist.is_initialized()
-
-
-def test_an_error_in_the_block_ends_the_world():
-    with pytest.raises(ZeroDivisionError), planning.fake_world(2):
-        raise ZeroDivisionError
     assert not dist.is_initialized()
 
 
@@ -75,20 +58,23 @@ def test_messages_of_fully_shard_with_their_bytes():
         groups = [list(block.parameters()) for block in model.blocks]
         root = [p for name, p in model.named_parameters() if not name.startswith("blocks")]
         local = [sum(p.to_local().numel() for p in group) for group in (*groups, root)]
+        with planning.messages() as four:
+            for piece in range(4):
+                model.set_requires_gradient_sync(piece == 3)
+                a_step(model)
     assert seen.counts == {"all-gather": 9, "reduce-scatter": 5}
     assert seen.bytes["reduce-scatter"] == 8 * 4 * sum(local)  # padded: rank 0 has the most
     assert seen.bytes["all-gather"] == 8 * 4 * (2 * sum(local[:-1]) + local[-1])  # the root is gathered once
     assert "9 all-gather" in str(seen)
+    assert four.counts == {"all-gather": 36, "reduce-scatter": 5}
 
 
 @pytest.mark.filterwarnings("ignore")  # about CommDebugMode's own hooks
-@pytest.mark.parametrize("cut", ["fully_shard", "tensor parallel"])
-def test_messages_are_those_that_pytorch_counts(cut):
+def test_messages_are_those_that_pytorch_counts():
     with planning.fake_world(8) as mesh:
-        model = sharded(mesh) if cut == "fully_shard" else models.Patches(width=64, heads=8)
-        if cut == "tensor parallel":
-            for block in model.blocks:
-                parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        model = models.Patches(width=64, heads=8)
+        for block in model.blocks:
+            parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
         with planning.messages() as ours:
             a_step(model)
         with CommDebugMode() as theirs:
@@ -97,28 +83,15 @@ def test_messages_are_those_that_pytorch_counts(cut):
     assert sorted(ours.counts.values()) == sorted(theirs.get_comm_counts().values())
 
 
-def test_several_steps_in_one_block():
-    with planning.fake_world(8) as mesh:
-        model = sharded(mesh)
-        with planning.messages() as seen:
-            for piece in range(4):
-                model.set_requires_gradient_sync(piece == 3)
-                a_step(model)
-    assert seen.counts == {"all-gather": 36, "reduce-scatter": 5}
-
-
 def test_messages_of_ddp_in_a_real_group():
     with distributed.setup("gloo", alone=True):
         ddp = DistributedDataParallel(nn.Linear(8, 8))
         with planning.messages() as seen:
             ddp(torch.randn(2, 8)).sum().backward()
+        with planning.messages() as none:
+            torch.ones(2) + 1
     assert seen.counts["all-reduce"] == 1 and seen.bytes["all-reduce"] == 4 * 72
-
-
-def test_no_messages():
-    with planning.messages() as seen:
-        torch.ones(2) + 1
-    assert not seen.counts and str(seen) == "no messages"
+    assert not none.counts and str(none) == "no messages"
 
 
 def peak(shard=False, checkpointed=False):

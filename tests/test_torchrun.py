@@ -12,17 +12,14 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
-import nbclient
-import nbformat
 import psutil
 import pytest
 import torch
 from conftest import is_alive, wait_until
 
 from torchcourse.distributed import magic, warm
-from torchcourse.distributed.rank import shorten
 from torchcourse.errors import CourseError
 
 pytestmark = [pytest.mark.skipif(os.name != "posix", reason="%%torchrun needs Linux or macOS"), pytest.mark.slow]
@@ -50,11 +47,11 @@ def folder(tmp_path, monkeypatch):
 def left_over(words):
     """Processes with these words in their command line."""
     found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE and any(words in part for part in process.cmdline()):
-                found.append(process)
-    return [process for process in found if process.pid != os.getpid()]
+    for process in psutil.process_iter(["pid", "status", "cmdline"]):
+        alive = process.info["status"] != psutil.STATUS_ZOMBIE and process.info["pid"] != os.getpid()
+        if alive and any(words in part for part in process.info["cmdline"] or ()):
+            found.append(process)
+    return found
 
 
 def run(line, cell):
@@ -77,11 +74,10 @@ def test_lines_come_at_once_and_whole(folder):
 
     cell = """
         import os, pathlib, subprocess, sys, time
-        rank = os.environ["RANK"]
         print("waiting ✓ ünïcode 漢字")
         while not pathlib.Path("go").exists():
             time.sleep(0.05)
-        print(rank * 10_000)
+        print(os.environ["RANK"] * 10_000)
         print("threads", os.environ["OMP_NUM_THREADS"], __name__, sys.argv, file=sys.stderr)
         print("10 %\\r20 %\\r30 %")
         subprocess.run(["echo", "from a child"])
@@ -95,61 +91,42 @@ def test_lines_come_at_once_and_whole(folder):
     lines = screen.getvalue().splitlines()
     for rank in "01":
         mine = [line.removeprefix(f"[rank {rank}] ") for line in lines if line.startswith(f"[rank {rank}] ")]
-        assert "from a child" in mine
         mine.remove("from a child")
-        assert mine == [
-            "waiting ✓ ünïcode 漢字",
-            rank * 10_000,
-            f"threads {threads} __main__ ['cell.py', '--epochs', '3']",
-            "30 %",
-            "no newline at the end",
-        ]
+        said = f"threads {threads} __main__ ['cell.py', '--epochs', '3']"
+        assert mine == ["waiting ✓ ünïcode 漢字", rank * 10_000, said, "30 %", "no newline at the end"]
     assert len(lines) == 12 and list(folder.iterdir()) == []
 
 
 def test_the_rank_that_failed_first_is_shown(folder):
+    """The other one loses its connection, and is done long before."""
     cell = """
+        import time
         from torchcourse import distributed
         import torch.distributed as dist
 
         def look_up(table):
             return table["ä"]
 
-        with distributed.setup() as me:
-            if me.rank == 1:
-                look_up({})
-            dist.barrier()
+        try:
+            with distributed.setup() as me:
+                if me.rank == 1:
+                    look_up({})
+                dist.barrier()
+        finally:
+            time.sleep(3 * me.rank)
     """
     shown, sentence = run("--nproc-per-node 2 train.py", cell)
     start = shown.index("Traceback (most recent call last):")
     assert shown[start:].splitlines()[:2] == [
         "Traceback (most recent call last):",
-        '  File "train.py", line 11, in <module>',  # line 1 is the magic, line 2 the empty one of this test
+        '  File "train.py", line 13, in <module>',  # line 1 is the magic, line 2 the empty one of this test
     ]
     assert "    look_up({})" in shown and '    return table["ä"]' in shown and "KeyError: 'ä'" in shown
     assert shown.count("Traceback") == 1 and "barrier" not in shown and "/site-packages/" not in shown
-    assert sentence.startswith("Rank 1 failed in line 7 with KeyError: 'ä'.") and "rank 0" in sentence
+    assert sentence.startswith("Rank 1 failed in line 8 with KeyError: 'ä'.") and "rank 0" in sentence
     assert shown.startswith("Written to train.py")
     assert (folder / "train.py").read_text().startswith("# torchrun --nproc-per-node 2 train.py\n")
     assert [file.name for file in folder.iterdir()] == ["train.py"]
-
-
-def test_a_rank_that_leaves_slowly_is_still_the_one_that_failed_first():
-    """The other one loses its connection, and fails long before."""
-    cell = """
-        import time
-        from torchcourse import distributed
-        import torch.distributed as dist
-        try:
-            with distributed.setup() as me:
-                if me.rank == 1:
-                    raise KeyError("ä")
-                dist.barrier()
-        finally:
-            time.sleep(3 * me.rank)
-    """
-    _, sentence = run("-n 2", cell)
-    assert sentence.startswith("Rank 1 failed in line 9 with KeyError: 'ä'.") and "rank 0" in sentence
 
 
 def test_time_limit_says_where_each_rank_was():
@@ -168,7 +145,7 @@ def test_time_limit_says_where_each_rank_was():
     assert len(pids) == 2 and not any(psutil.pid_exists(pid) for pid in pids)
 
 
-def test_a_restart_names_the_rank_that_died_not_the_one_that_lost_its_connection():
+def test_a_process_that_dies_is_named_and_not_the_one_that_lost_its_connection():
     cell = """
         import os, signal, torch, torch.distributed as dist
         from torchcourse import distributed
@@ -181,31 +158,16 @@ def test_a_restart_names_the_rank_that_died_not_the_one_that_lost_its_connection
     assert sentence is None, shown
     (news,) = [line for line in shown.splitlines() if line.startswith("[torchrun]")]
     assert "rank 0" not in news and ("rank 1 ended without an exception" in news or "a rank died" in news)
-
-
-def test_a_process_that_dies():
-    cell = """
-        import os, signal, time
-        if os.environ["RANK"] == "1":
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(10_000)
-    """
     _, sentence = run("-n 2", cell)
-    assert "Rank 1 ended without an exception: signal SIGKILL" in sentence
-    assert "stopped rank 0" in sentence
+    assert "Rank 1 ended without an exception: signal SIGKILL" in sentence and "rank 0" in sentence
 
 
 def test_a_cell_that_is_meant_to_run_out_of_time():
-    shown, sentence = run(
-        "-n 2 --timeout 6 --expect-timeout", "import time; print('here', flush=True); time.sleep(10_000)"
-    )
+    slow = "import time; print('here', flush=True); time.sleep(10_000)"
+    shown, sentence = run("-n 2 --timeout 6 --expect-timeout", slow)
     assert sentence is None and "here" in shown and "The cell was stopped after 6 seconds." in shown
-
-
-@pytest.mark.parametrize(("cell", "said"), [("print(1)", "meant to run out of time"), ("1 / 0", "ZeroDivisionError")])
-def test_another_end_is_not_taken_for_it(cell, said):
-    _, sentence = run("-n 2 --expect-timeout", cell)
-    assert said in sentence
+    for cell, said in (("print(1)", "meant to run out of time"), ("1 / 0", "ZeroDivisionError")):
+        assert said in run("-n 2 --expect-timeout", cell)[1], "another end is not taken for it"
 
 
 def test_two_cells_at_once(folder):
@@ -215,29 +177,11 @@ def test_two_cells_at_once(folder):
         with distributed.setup() as me:
             mine = torch.tensor([VALUE])
             dist.all_reduce(mine)
-            with open(f"VALUE-{me.rank}", "w") as file:
-                file.write(str(mine.item()))
+            open(f"VALUE-{me.rank}-{mine.item()}", "w").close()
     """
-    errors = []
-
-    def one(value):
-        try:
-            magic.torchrun("-n 2", textwrap.dedent(cell).replace("VALUE", str(value)))
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=one, args=(value,)) for value in (5, 8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    assert {file.name: file.read_text() for file in folder.iterdir()} == {
-        "5-0": "10",
-        "5-1": "10",
-        "8-0": "16",
-        "8-1": "16",
-    }
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda value: magic.torchrun("-n 2", textwrap.dedent(cell).replace("VALUE", value)), "58"))
+    assert {file.name for file in folder.iterdir()} == {"5-0-10", "5-1-10", "8-0-16", "8-1-16"}
 
 
 SCRIPT = """
@@ -264,8 +208,7 @@ def test_nothing_is_left_of_a_notebook(folder):
         wait_until(lambda cell=cell: all((folder / f"started{cell}{rank}").exists() for rank in range(2)))
         family = {process for process in notebook.children(recursive=True) if is_alive(process)}
         # A watcher, a launcher, two ranks; where they are forked, the warm process.
-        assert len(family) == (5 if sys.platform == "linux" else 4)
-        assert warmed <= family
+        assert len(family) == (5 if sys.platform == "linux" else 4) and warmed <= family
         if number == signal.SIGINT and sys.platform == "linux":
             warmed = set(notebook.children())
         process.send_signal(number)
@@ -277,48 +220,31 @@ def test_nothing_is_left_of_a_notebook(folder):
 
 
 SIGNALED = """
-import os, signal, sys, tempfile
+import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import watcher
 
-started, ended = [], []
-watcher.end_all = lambda known: ended.append(True)
-watcher.time.sleep = lambda seconds: None
-
-class Child:
-    poll = lambda self: None
+def signaled(*_):
+    os.kill(os.getpid(), signal.SIGTERM)
 
 def start():
-    started.append(True)
-    return Child()
+    signaled()
+    return type("Child", (), {"poll": signaled})()
 
-def trace(frame, event, argument):
-    global lines
-    if event == "line" and started:
-        lines -= 1
-        if not lines:
-            os.kill(os.getpid(), signal.SIGTERM)
-    return trace if frame.f_code is watcher.watch.__code__ else None
+def end_all(known):
+    signaled()
+    print("all ended")
 
-for last in range(1, 20):
-    lines = last
-    started.clear(), ended.clear()
-    sys.settrace(trace)
-    try:
-        watcher.watch(tempfile.mkdtemp(), start)
-    except SystemExit:
-        pass
-    sys.settrace(None)
-    assert ended, f"a signal at line {last} after the start"
+watcher.end_all = end_all
+print(watcher.watch("no folder", start))
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there, SIGTERM ends a process at once")
 def test_a_watcher_ends_everything_whenever_a_signal_comes():
-    """Its notebook is dead, too: the pipe has ended. Whatever line it is at, a signal keeps it from nothing."""
+    """At the start, while it looks, and in the middle of the ending: its notebook is dead, too, for the pipe ended."""
     command = [sys.executable, "-c", SIGNALED, os.path.dirname(warm.__file__)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["all ended", "1"], done.stderr
 
 
 def test_a_rank_is_like_a_new_process(folder, monkeypatch):
@@ -393,16 +319,14 @@ def test_restarts_are_visible(monkeypatch, shared):
         from torchcourse import distributed
         with distributed.setup() as me:
             if me.rank == 1:
-                print(9 // attempt)
+                9 // attempt
     """
     shown, sentence = run("-n 2 --max-restarts 1", cell)
     assert sentence is None, shown
     lines = shown.splitlines()
-    news = [line for line in lines if line.startswith("[torchrun]")]
-    assert len(news) == 1 and "rank 1 failed with ZeroDivisionError" in news[0] and "restart 1 of 1" in news[0]
-    first, second = ([f"[rank {rank}] attempt {attempt} {shared}" for rank in range(2)] for attempt in range(2))
-    assert sorted(lines[: lines.index(news[0])]) == first
-    assert sorted(lines[lines.index(news[0]) + 1 :]) == [second[0], "[rank 1] 9", second[1]]
+    assert "rank 1 failed with ZeroDivisionError" in lines[2] and "restart 1 of 1" in lines[2]
+    for attempt, two in ((0, lines[:2]), (1, lines[3:])):
+        assert sorted(two) == [f"[rank {rank}] attempt {attempt} {shared}" for rank in range(2)]
     if warm.POSSIBLE:
         assert (warm._warm is before) == (before.process.poll() is None) == (shared == "1")
 
@@ -418,14 +342,11 @@ def test_what_a_warm_process_imports_asks_no_gpu():
         from torchcourse.distributed import launcher, watcher
         print(asked, torch.cuda.is_initialized())
         torch.cuda.is_available()
-        print(asked)
+        print(asked if torch.version.cuda else ["how many?"])
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)} | {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
     said = subprocess.check_output([sys.executable, "-c", textwrap.dedent(code)], env=environment, text=True)
-    first, second = said.splitlines()
-    assert first == "[] False"
-    if torch.version.cuda:
-        assert second == "['how many?']", "this would have noticed"
+    assert said.splitlines() == ["[] False", "['how many?']"], "the second line shows that it would have noticed"
 
 
 def test_where_nothing_can_be_forked_torchrun_is_started(monkeypatch):
@@ -434,61 +355,23 @@ def test_where_nothing_can_be_forked_torchrun_is_started(monkeypatch):
     assert sentence is None and shown == "[rank 0] 1\n"
 
 
-def test_in_a_notebook(folder):
-    """As nbval, papermill and the builder do it: a real kernel, started from outside."""
-    cells = [
-        "from torchcourse import distributed; distributed.register()",
-        "%%torchrun -n 2\nimport os\nprint('rank', os.environ['RANK'], '✓')",
-        "%%torchrun -n 2\nraise ValueError('on purpose')",
-    ]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    client = nbclient.NotebookClient(notebook, timeout=600, allow_errors=True, resources={"metadata": {"path": folder}})
-    client.execute()
-    good, bad = (cell["outputs"] for cell in notebook.cells[1:])
-    assert {output["output_type"] for output in good} == {"stream"}
-    assert {output.get("name") for output in good} == {"stdout"}
-    text = "".join(output["text"] for output in good)
-    assert sorted(text.splitlines()) == ["[rank 0] rank 0 ✓", "[rank 1] rank 1 ✓"]
-    text = "".join(output["text"] for output in bad if output["output_type"] == "stream")
-    assert 'File "cell.py", line 2, in <module>' in text and "raise ValueError('on purpose')" in text
-    error = bad[-1]
-    assert error["ename"] == "CourseError" and len(error["traceback"]) == 1
-    # "All 2 ranks failed …", or one of them, if torchrun stopped the other before it came to its exception.
-    assert "failed in line 2 with ValueError: on purpose." in error["evalue"]
-
-
-# ---------------------------------------- without a start
-
-
-@pytest.fixture
-def no_start(monkeypatch):
+def test_what_cannot_run_is_said_and_not_started(monkeypatch, folder):
     def refuse(*_, **__):
         raise AssertionError("a process was started")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-
-
-def test_syntax_error_is_shown_once(no_start):
     shown, sentence = run("-n 2", "x = 1\nfor i in range(3)\n    print(i)\n")
     assert shown.splitlines()[:2] == ['  File "cell.py", line 3', "    for i in range(3)"]
     assert "in line 3" in sentence and "nothing was started" in sentence
     assert "notebook" in run("-n 2", "!ls")[1]
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
+    for line, words in (
         ("", "nproc-per-node"),
         ("-n 0", "not a number of processes"),
-        ("-n two", "invalid int"),
         ("-n 2 train", "does not end in .py"),
-        ("-n 2 --unknown", "unrecognized"),
         ("-n 2 'train.py", "quotation"),
         ("-n 2 --timeout -1", "not negative"),
-    ],
-)
-def test_wrong_options_are_said(no_start, folder, line, words):
-    assert words in run(line, "print(1)")[1]
+    ):
+        assert words in run(line, "print(1)")[1]
     assert list(folder.iterdir()) == []
 
 
@@ -508,41 +391,30 @@ Current thread 0x00008f (most recent call first):
     assert run._place("") == "not yet in your code"
 
 
+BOOM = "failed in line 3 with ValueError: boom."
+
+
 @pytest.mark.parametrize(
-    ("failures", "sentence"),
+    ("failures", "exit_codes", "sentence"),
     [
-        ({0: ("boom", 5.0), 1: ("boom", 4.0)}, "All 2 ranks failed in line 3 with ValueError: boom."),
-        ({1: ("boom", 5.0)}, "Rank 1 failed in line 3 with ValueError: boom. torchrun then stopped rank 0."),
-        (
+        ({0: ("boom", 5.0), 1: ("boom", 4.0)}, {}, f"All 2 ranks {BOOM}"),
+        ({1: ("boom", 5.0)}, {}, f"Rank 1 {BOOM} torchrun then stopped rank 0."),
+        (  # one lost the other, and was quicker to say so
             {0: ("Connection closed by peer [127.0.0.1]:7", 4.0), 1: ("boom", 5.0)},
-            "Rank 1 failed in line 3 with ValueError: boom. "
-            "After that, rank 0 failed with ValueError: Connection closed by peer.",
+            {},
+            f"Rank 1 {BOOM} After that, rank 0 failed with ValueError: Connection closed by peer.",
         ),
+        ({}, {"0": 1}, "Rank 0 ended before your cell began"),
     ],
-    ids=["all alike", "one was stopped", "one lost the other, and was quicker to say so"],
 )
-def test_what_is_said_of_ranks_that_failed(tmp_path, failures, sentence):
+def test_what_is_said_of_ranks_that_failed(tmp_path, failures, exit_codes, sentence):
     run = object.__new__(magic._Run)
     run.options, run.size, run.attempt, run.scratch = magic._options("-n 2"), 2, 0, tmp_path
     (tmp_path / "launcher.log").touch()
+    (tmp_path / "exit_codes.json").write_text(json.dumps(exit_codes))
     for rank, (message, moment) in failures.items():
         report = {"time": moment, "type": "ValueError", "message": message, "line": 3, "traceback": "T", "code": 1}
         (tmp_path / f"0-{rank}.failed").write_text(json.dumps(report))
     with pytest.raises(CourseError) as caught, contextlib.redirect_stdout(io.StringIO()):
         run._explain()
-    assert str(caught.value) == sentence
-
-
-def test_a_rank_that_ends_before_the_cell_begins(tmp_path):
-    run = object.__new__(magic._Run)
-    run.options, run.size, run.attempt, run.scratch = magic._options("-n 2"), 2, 0, tmp_path
-    (tmp_path / "launcher.log").touch()
-    (tmp_path / "exit_codes.json").write_text('{"0": 1}')
-    with pytest.raises(CourseError, match="Rank 0 ended before your cell began"):
-        run._explain()
-
-
-def test_places_of_installation_are_left_out():
-    text = '  File "/home/me/.venv/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1773, in _call_impl'
-    assert shorten(text) == '  File ".../torch/nn/modules/module.py", line 1773, in _call_impl'
-    assert shorten(f'  File "{os.__file__}", line 1') == '  File ".../os.py", line 1'
+    assert str(caught.value).startswith(sentence)

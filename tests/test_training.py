@@ -1,8 +1,8 @@
 """The loop: it does what chapter 02 writes out, counts by images, and leaves nothing behind."""
 
 import copy
+import functools
 import gc
-import warnings
 import weakref
 
 import pytest
@@ -12,14 +12,13 @@ from torch import nn
 
 from torchcourse import CourseError, device, training
 from torchcourse.data import ImageSet, loader
-from torchcourse.training import Epoch, Score, device_of, evaluate, fit
+from torchcourse.training import Score, evaluate, fit
 
 
 def network(seed: int = 0, dropout: float = 0.0) -> nn.Module:
     torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 3)
-    )
+    layers = [nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 3)]
+    return nn.Sequential(nn.Flatten(), *layers)
 
 
 def images(n: int, seed: int = 0) -> ImageSet:
@@ -33,6 +32,9 @@ def images(n: int, seed: int = 0) -> ImageSet:
 
 def scale(pixels: torch.Tensor) -> torch.Tensor:
     return pixels.float() / 255
+
+
+quiet = functools.partial(fit, prepare=scale, verbose=False)
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -58,77 +60,47 @@ def test_fit_equals_the_loop_written_out_bit_for_bit():
             F.cross_entropy(by_hand(scale(x)), y).backward()
             optimizer.step()
 
-    fit(
-        model, loader(images(50), 16, shuffle=True, seed=3), sgd(model), epochs=3, prepare=scale,
-        validation=loader(images(20, seed=1), 7), verbose=False,
-    )  # fmt: skip
+    batches = loader(images(50), 16, shuffle=True, seed=3)
+    quiet(model, batches, sgd(model), epochs=3, validation=loader(images(20, seed=1), 7))
     assert equal(state(by_hand), state(model))
 
 
-@pytest.mark.parametrize("dtype", [None, torch.float32])
-def test_without_another_dtype_nothing_changes_bit_for_bit(dtype):
-    plain, model = network(), network()
-    for trained, options in ((plain, {}), (model, {"dtype": dtype})):
-        fit(trained, loader(images(30), 8), sgd(trained), prepare=scale, verbose=False, **options)
-    assert equal(state(plain), state(model))
-    batches = loader(images(20, seed=1), 7)
-    assert evaluate(model, batches, prepare=scale, dtype=dtype) == evaluate(plain, batches, prepare=scale)
-
-
 def test_dtype_is_what_the_model_computes_in():
-    seen = []
-    model = network()
+    seen, model, plain = [], network(), network()
     model[1].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     batches = loader(images(8), 8)
-    history = fit(
-        model, batches, sgd(model), prepare=scale, validation=batches, dtype=torch.bfloat16, verbose=False
-    )  # fmt: skip
-    evaluate(model, batches, prepare=scale, dtype=torch.bfloat16)
-    evaluate(model, batches, prepare=scale)
-    assert seen == [torch.bfloat16] * 3 + [torch.float32]
+    for dtype in (torch.bfloat16, torch.float32, None):
+        quiet(model, batches, sgd(model), validation=batches, dtype=dtype)
+        evaluate(model, batches, prepare=scale, dtype=dtype)
+    assert seen == [torch.bfloat16] * 3 + [torch.float32] * 6
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
-    assert 0 < history[0].training.loss < 10
-
-
-def test_learns_in_bfloat16():
     model = network()
-    history = fit(
-        model, loader(images(300), 32, shuffle=True, seed=0), sgd(model), 5, prepare=scale,
-        validation=loader(images(100, seed=1), 30), dtype=torch.bfloat16, verbose=False,
-    )  # fmt: skip
-    assert history[-1].validation.accuracy > 0.9
+    quiet(plain, batches, sgd(plain))
+    quiet(model, batches, sgd(model), dtype=torch.float32)
+    assert equal(state(plain), state(model)), "float32 changes nothing"
 
 
 class Clock:
-    """Time that only passes where the test lets it: `loss()` takes `full` seconds, or `half` of that in bfloat16."""
+    """Time that only passes where the test lets it: `loss()` takes 10 ms, or `half` of that in bfloat16."""
 
-    def __init__(self, monkeypatch, half, full=0.01):
-        self.now, self.half, self.full, self.calls = 0.0, half, full, 0
+    def __init__(self, monkeypatch, half):
+        self.now, self.half = 0.0, half
         monkeypatch.setattr(device.time, "perf_counter", lambda: self.now)
 
     def loss(self):
-        self.calls += 1
-        self.now += self.full * (self.half if torch.is_autocast_enabled("cpu") else 1.0)
+        in_half = torch.is_autocast_enabled("cpu")
+        if in_half and self.half is None:
+            raise RuntimeError("no such type")
+        self.now += 0.01 * (self.half if in_half else 1.0)
         return torch.zeros((), requires_grad=True)
 
 
-@pytest.mark.parametrize(
-    ("half", "expected"), [(0.5, torch.bfloat16), (0.95, torch.float32), (30.0, torch.float32)]
-)  # twice as fast; hardly faster, not worth fewer digits; emulated
-def test_the_faster_dtype_wins_clearly(monkeypatch, half, expected):
-    clock = Clock(monkeypatch, half)
-    assert device.faster_dtype(clock.loss, torch.device("cpu")) == expected
-    assert clock.now < 1.0  # where bfloat16 is hopeless, it is not tried again and again
-
-
-def test_a_gpu_is_waited_for_after_many_short_steps(monkeypatch):
-    """A synchronization takes longer than a small step: after each one, it would be what is measured."""
-    waits = []
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda where: waits.append(where))
-    clock = Clock(monkeypatch, 1.0, full=0.0002)
-    with warnings.catch_warnings(action="ignore"):  # there may be no GPU: then autocast warns, and both are one
-        device.faster_dtype(clock.loss, torch.device("cuda"))
-    assert clock.calls > 50 * len(waits) > 0
+def test_the_faster_dtype_wins_clearly(monkeypatch):
+    """Twice as fast; hardly faster, which is not worth fewer digits; emulated; missing."""
+    for half, expected in ((0.5, torch.bfloat16), (0.95, torch.float32), (30.0, torch.float32), (None, torch.float32)):
+        clock = Clock(monkeypatch, half)
+        assert device.faster_dtype(clock.loss, torch.device("cpu")) == expected
+        assert clock.now < 1.0  # where bfloat16 is hopeless, it is not tried again and again
 
 
 def test_fast_dtype_is_measured_once_and_leaves_random_numbers_alone(monkeypatch):
@@ -144,17 +116,7 @@ def test_fast_dtype_is_measured_once_and_leaves_random_numbers_alone(monkeypatch
     device._fast_dtype.cache_clear()
 
 
-def test_fast_dtype_where_bfloat16_is_missing():
-    def loss():
-        if torch.is_autocast_enabled("cpu"):
-            raise RuntimeError("no such type")
-        return torch.zeros((), requires_grad=True)
-
-    assert device.faster_dtype(loss, torch.device("cpu")) == torch.float32
-
-
-@pytest.mark.parametrize("chosen", [torch.float32, torch.bfloat16])
-def test_fit_tries_the_model_at_hand(monkeypatch, chosen):
+def test_fit_tries_the_model_at_hand(monkeypatch):
     """It takes what is faster for this model, and the trial leaves no trace: same weights as with the dtype given."""
     asked = []
 
@@ -162,65 +124,43 @@ def test_fit_tries_the_model_at_hand(monkeypatch, chosen):
         loss().backward()
         torch.rand(5)
         asked.append(where.type)
-        return chosen
+        return torch.bfloat16
 
     monkeypatch.setattr(device, "faster_dtype", faster)
     monkeypatch.setattr(training, "_faster", {})
     weights = []
-    for dtype in ("fast", chosen, "fast"):
-        torch.manual_seed(0)
+    for dtype in ("fast", torch.bfloat16, "fast"):
         model = nn.Sequential(network(dropout=0.5), nn.BatchNorm1d(3))
         batches = loader(images(100), 32, shuffle=True, seed=0)
-        fit(model, batches, sgd(model), 2, prepare=scale, dtype=dtype, verbose=False)
-        weights.append(torch.cat([value.flatten() for value in model.state_dict().values()]))
-    assert torch.equal(weights[0], weights[1]) and torch.equal(weights[0], weights[2])
+        quiet(model, batches, sgd(model), 2, dtype=dtype)
+        weights.append(state(model))
+    assert equal(weights[0], weights[1]) and equal(weights[0], weights[2])
     assert asked == ["cpu"]  # once for this architecture and batch
 
 
-def test_the_same_seeds_give_the_same_weights_and_others_do_not():
-    results = []
-    for seed in (0, 0, 1):
-        model = network(dropout=0.5)
-        torch.manual_seed(seed)
-        fit(model, loader(images(40), 8, shuffle=True, seed=seed), sgd(model), prepare=scale, verbose=False)
-        results.append(state(model))
-    assert equal(results[0], results[1])
-    assert not equal(results[0], results[2])
-
-
-def test_fit_learns():
-    model = network()
-    history = fit(
-        model, loader(images(300), 32, shuffle=True, seed=0), sgd(model), 5, prepare=scale,
-        validation=loader(images(100, seed=1), 30), verbose=False,
-    )  # fmt: skip
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_fit_learns(dtype):
+    model, batches = network(), loader(images(300), 32, shuffle=True, seed=0)
+    history = quiet(model, batches, sgd(model), 5, validation=loader(images(100, seed=1), 30), dtype=dtype)
     assert history[-1].validation.accuracy > 0.9
     assert history[-1].training.loss < history[0].training.loss
 
 
-def test_evaluate_counts_images_and_not_batches():
-    model, data = network().eval(), images(21)
-    logits = model(scale(data.images))
-    loss = F.cross_entropy(logits, data.labels).item()
-    score = evaluate(model, loader(data, 20), prepare=scale)  # a batch of 20 and one of 1
-    assert score.loss == pytest.approx(loss, rel=1e-5)
-    assert score.accuracy == pytest.approx((logits.argmax(1) == data.labels).float().mean().item())
-    # The mean of the two batches' means is another number: without it this test could not fail.
-    means = [
-        F.cross_entropy(part, labels) for part, labels in zip(logits.split(20), data.labels.split(20), strict=True)
-    ]
-    assert abs(sum(means).item() / 2 - loss) > 1e-3
-
-
-def test_training_score_counts_images_and_not_batches():
-    model = network()
-    data = images(21)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    modeled = copy.deepcopy(model).train()
-    parts = [(modeled(scale(data.images[part])), data.labels[part]) for part in (slice(0, 19), slice(19, 21))]
-    expected = sum(F.cross_entropy(logits, labels, reduction="sum").item() for logits, labels in parts) / 21
-    history = fit(model, loader(data, 19), optimizer, prepare=scale, verbose=False)
-    assert history[0].training.loss == pytest.approx(expected, rel=1e-5)
+@pytest.mark.parametrize("training", [True, False])
+def test_scores_count_images_and_not_batches(training):
+    """A batch of 20 and one of 2: the mean of the two batches' means is another number."""
+    model, batches = network(), loader(images(22), 20)
+    copied = copy.deepcopy(model).train(training)
+    outputs = [(copied(scale(x)), y) for x, y in batches]
+    (first, second), right = [F.cross_entropy(*each).item() for each in outputs], [x.argmax(1) == y for x, y in outputs]
+    expected = [(20 * first + 2 * second) / 22, torch.cat(right).float().mean().item()]
+    assert abs((first + second) / 2 - expected[0]) > 1e-3  # without it this test could not fail
+    if training:
+        frozen = torch.optim.SGD(model.parameters(), lr=0.0)
+        score = quiet(model, batches, frozen)[0].training
+    else:
+        score = evaluate(model, batches, prepare=scale)
+    assert [score.loss, score.accuracy] == pytest.approx(expected, rel=1e-5)
 
 
 def test_evaluate_uses_eval_mode_and_changes_nothing():
@@ -228,25 +168,17 @@ def test_evaluate_uses_eval_mode_and_changes_nothing():
     model[2].eval()  # as in fine-tuning: one layer is frozen in eval mode, the rest is in train mode
     before, modes = state(model), [module.training for module in model.modules()]
     scores = {evaluate(model, loader(images(30), 10), prepare=scale) for _ in range(3)}
+    with pytest.raises(RuntimeError):
+        evaluate(model, [(torch.zeros(2, 1, 5, 5), torch.zeros(2, dtype=torch.int64))])
     assert len(scores) == 1  # with dropout at work the three would differ
     assert equal(before, state(model))  # batch norm's running statistics did not move
     assert [module.training for module in model.modules()] == modes
 
 
-def test_evaluate_restores_the_mode_when_the_model_raises():
-    model = network()
-    with pytest.raises(RuntimeError):
-        evaluate(model, [(torch.zeros(2, 1, 5, 5), torch.zeros(2, dtype=torch.int64))])
-    assert all(module.training for module in model.modules())
-
-
 def test_fit_trains_in_train_mode_in_every_epoch():
-    seen = []
-    model = network().eval()
-    model[4].register_forward_hook(
-        lambda module, inputs, output: seen.append((module.training, torch.is_grad_enabled()))
-    )
-    fit(model, loader(images(8), 8), sgd(model), 2, prepare=scale, validation=loader(images(8), 8), verbose=False)
+    seen, model, batches = [], network().eval(), loader(images(8), 8)
+    model[4].register_forward_hook(lambda module, *_: seen.append((module.training, torch.is_grad_enabled())))
+    quiet(model, batches, sgd(model), 2, validation=batches)
     assert seen == [(True, True), (False, False)] * 2
 
 
@@ -257,19 +189,16 @@ def test_no_graph_is_kept():
         def __call__(self, gradient):
             return None
 
-    class Watched(nn.Linear):
-        def forward(self, x):
-            y = super().forward(x)
-            if y.requires_grad:
-                tag = Tag()
-                y.register_hook(tag)
-                alive.append(weakref.ref(tag))
-            return y
+    def watch(module, inputs, output):
+        if output.requires_grad:
+            tag = Tag()
+            output.register_hook(tag)
+            alive.append(weakref.ref(tag))
 
-    model = nn.Sequential(nn.Flatten(), Watched(16, 3))
-    history = fit(
-        model, loader(images(20), 5), sgd(model), 2, prepare=scale, validation=loader(images(8), 8), verbose=False
-    )
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    model[1].register_forward_hook(watch)
+    batches = loader(images(20), 5)
+    history = quiet(model, batches, sgd(model), 2, validation=batches)
     gc.collect()
     assert len(alive) == 8  # evaluation recorded nothing
     assert not any(reference() for reference in alive)
@@ -278,46 +207,22 @@ def test_no_graph_is_kept():
 
 def test_history_and_printed_lines(capsys):
     model = network()
-    history = fit(model, loader(images(20), 5), sgd(model), 2, prepare=scale, validation=loader(images(8), 8))
-    lines = capsys.readouterr().out.splitlines()
-    assert [epoch.number for epoch in history] == [1, 2]
-    assert all(isinstance(epoch, Epoch) and isinstance(epoch.validation, Score) for epoch in history)
-    assert len(lines) == 2
-    assert "epoch 2" in lines[1]
-    assert "validation" in lines[1]
-    history = fit(model, loader(images(20), 5), sgd(model), prepare=scale, verbose=False)
-    assert history[0].validation is None
-    assert capsys.readouterr().out == ""
-
-
-def test_scheduler_moves_after_every_batch():
-    model = network()
     optimizer = sgd(model)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
-    history = fit(model, loader(images(20), 5), optimizer, 2, prepare=scale, scheduler=scheduler, verbose=False)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))  # moves after every batch
+    options = {"prepare": scale, "scheduler": scheduler}
+    history = fit(model, loader(images(20), 5), optimizer, 2, validation=loader(images(8), 8), **options)
+    lines = capsys.readouterr().out.splitlines()
+    assert [epoch.number for epoch in history] == [1, 2] and isinstance(history[0].validation, Score)
     assert [epoch.learning_rate for epoch in history] == pytest.approx([0.1, 0.1 / 5])
-
-
-def test_other_losses_and_plain_lists_of_batches():
-    model = nn.Linear(4, 2)
-    x, y = torch.randn(6, 4), torch.tensor([0, 1, 0, 1, 0, 1])
-
-    def squared(logits, labels):
-        return F.mse_loss(logits, F.one_hot(labels, 2).float())
-
-    score = evaluate(model, [(x[:4], y[:4]), (x[4:], y[4:])], loss_fn=squared)
-    assert score.loss == pytest.approx(squared(model(x), y).item(), rel=1e-5)
+    assert len(lines) == 2 and "epoch 2" in lines[1] and "validation" in lines[1]
+    history = quiet(model, loader(images(20), 5), sgd(model))
+    assert history[0].validation is None and capsys.readouterr().out == ""
 
 
 def test_no_batches_is_said_in_a_sentence():
     model = network()
-    with pytest.raises(CourseError, match="no batch"):
-        evaluate(model, [])
     used_up = iter([(torch.zeros(4, 1, 4, 4), torch.zeros(4, dtype=torch.int64))])
     with pytest.raises(CourseError, match="no batch"):
+        evaluate(model, [])
+    with pytest.raises(CourseError, match="no batch"):
         fit(model, used_up, sgd(model), 2, verbose=False)
-
-
-def test_device_of():
-    assert device_of(nn.Flatten()) == torch.device("cpu")
-    assert device_of(nn.Linear(2, 2, device="meta")) == torch.device("meta")

@@ -6,8 +6,8 @@ what they call. Where these differ, each rank gets a sentence that says who wait
 TORCH_DISTRIBUTED_DEBUG=DETAIL says nothing of a missing call until the group's time limit, then names the wrong
 collective for one that has no tensors, and no line.)
 
-A dispatch mode sees every collective that passes through PyTorch on this rank: those of `torch.distributed`, and those
-that `DistributedDataParallel` starts in the middle of a backward pass.
+A dispatch mode sees every collective that passes through PyTorch on this rank: those of `torch.distributed`, those
+that `DistributedDataParallel` starts in the middle of a backward pass, and those inside an operation on DTensors.
 """
 
 from __future__ import annotations
@@ -85,6 +85,9 @@ class Ledger(TorchDispatchMode):
         return super().__enter__()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        # An operation on DTensors comes back as its parts, collectives among them. The import would cost a second.
+        if getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None) in types:
+            return NotImplemented
         word = WORDS.get(func._schema.name.split("::")[-1]) if "c10d" in func.namespace else None
         if word and _group_size(args) in (None, self._world):
             tensors = _tensors(args)

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from labcheck.answer import call, is_students
 from labcheck.compare import equal
 from labcheck.inputs import Inputs
-from labcheck.verdict import AnswerRaised, Incorrect
+from labcheck.verdict import Incorrect
 
 # The first optimizer of a process imports much of PyTorch, which takes seconds on a slow machine.
 SLOW_START = 30.0
@@ -211,61 +211,3 @@ class _NameFunctions(TorchFunctionMode):
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         self.names.add(getattr(func, "__name__", ""))
         return func(*args, **(kwargs or {}))
-
-
-def layers(answer: Callable, arguments: tuple, x: Tensor) -> dict[str, Any]:
-    """What a network made by `answer(*arguments)` does with x.
-
-    new: its outputs for |x| in train mode and in eval mode; slope: the largest gradient that a weight gets; layers,
-    output: with other weights, in eval mode, what each convolution and normalization did, as (kind, side of the kernel,
-    stride, padding, input, output, position of its weights among those seen, whether an optimizer would find them), and
-    what came out in the end; error: instead of the output, if two shapes did not fit.
-    """
-    model = call(answer, *arguments)
-    if not isinstance(model, nn.Module):
-        return {"instead": model}
-    awake = copy.deepcopy(model).eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, value in [*awake.named_parameters(), *awake.named_buffers()]:
-            if value.is_floating_point():
-                value.copy_(torch.randn(value.shape, generator=generator) * 0.4 + 0.1)
-                value.abs_().add_(0.5) if name.endswith("running_var") else None
-    found: dict[str, Any] = {}
-    try:
-        with _RecordLayers(awake) as record:
-            found["output"] = call(awake, x)
-    except AnswerRaised as raised:
-        if "must match" not in str(raised):
-            raise
-        found["error"] = str(raised).splitlines()[0]
-    found["layers"] = record.layers
-    if "error" not in found:
-        found["new"] = [call(model.train(mode), x.abs()) for mode in (True, False)]
-        output = call(model.train(), x)  # of both signs: a ReLU after the sum may cut all of |x| off
-        if isinstance(output, Tensor) and output.requires_grad:
-            (output * torch.randn(output.shape, generator=generator)).sum().backward()
-        slopes = [p.grad.abs().max() for n, p in model.named_parameters() if p.grad is not None and "bias" not in n]
-        found["slope"] = float(max(slopes, default=0))
-    return found
-
-
-class _RecordLayers(TorchDispatchMode):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.layers: list[tuple] = []
-        self.own, self.seen = {p.data_ptr() for p in model.parameters()}, []
-
-    def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        name = func.__name__.partition(".")[0]
-        given = args[0].detach().clone() if args and isinstance(args[0], Tensor) else None
-        result = func(*args, **(kwargs or {}))
-        if name == "convolution" or name.endswith("_norm"):
-            weight = args[1] if isinstance(args[1], Tensor) else None
-            at = weight.data_ptr() if weight is not None else None
-            self.seen += [at] * (at not in self.seen)
-            conv = (weight.shape[-1], max(args[3]), max(args[4])) if name == "convolution" else (0, 0, 0)
-            output = (result[0] if isinstance(result, tuple) else result).detach().clone()
-            kind = {"convolution": "conv", "native_batch_norm": "norm"}.get(name, name)
-            self.layers.append((kind, *conv, given, output, self.seen.index(at), at is None or at in self.own))
-        return result

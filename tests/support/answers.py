@@ -15,10 +15,6 @@ from labcheck import exercise
 from labcheck.spec import Spec, looks_like
 
 EXERCISES = exercise.load_chapters()
-# A quick exercise of each kind: values, random numbers, training, devices, generators, layers, half precision, layouts,
-# files, sizes, environment variables, exported models. What costs much for each exercise is tested daily on these.
-QUICK = ["slope", "split_indices", "repair_training", "migrate_training", "go_on_exactly", "residual_block"]
-QUICK += ["scaled_step", "keep_layout", "load_any", "memory_of", "stage_once", "same_answers"]
 
 
 @cache  # for a class, Python parses the whole file again each time
