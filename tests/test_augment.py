@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchcourse import CourseError, augment
+from torchcourse import augment
 
 N = 400
 
@@ -79,24 +79,9 @@ def test_flip_mirrors_half():
     assert 0.4 < mirrored.float().mean() < 0.6
 
 
-def test_cutout_covers_one_square_anywhere():
-    images = pictures()
-    result = augment.cutout(images, 3, seeded(0))
-    covered = (result == 0).all(1)  # [N, H, W], in all channels
-    assert torch.equal(torch.where(covered[:, None], 0, images), result)  # everything else is untouched
-    assert (covered.flatten(1).sum(1) == 9).all()
-    assert (covered.any(1).sum(1) == 3).all() and (covered.any(2).sum(1) == 3).all()  # 3 columns, 3 rows
-    corners = {divmod(place, 6) for place in covered.flatten(1).int().argmax(1).tolist()}
-    assert corners == {(row, column) for row in range(5) for column in range(4)}
-    assert augment.cutout(images.float(), 3, seeded(0), fill=-1.0).min() == -1
-    with pytest.raises(CourseError, match="7 by 6"):
-        augment.cutout(images, 7)
-
-
 CHANGES = {
     "flip": augment.flip,
     "shift": lambda images, generator=None: augment.shift(images, 2, generator),
-    "cutout": lambda images, generator=None: augment.cutout(images, 3, generator),
 }
 
 
@@ -133,7 +118,7 @@ from torchcourse import augment, simgpu
 
 gpu = simgpu.accelerator()
 images = torch.randint(1, 256, (50, 3, 7, 6), dtype=torch.uint8)
-for name, settings in {"flip": {}, "shift": {"pixels": 2}, "cutout": {"size": 3}}.items():
+for name, settings in {"flip": {}, "shift": {"pixels": 2}}.items():
     change = getattr(augment, name)
     here = change(images, generator=torch.Generator().manual_seed(0), **settings)
     there = change(images.to(gpu), generator=torch.Generator().manual_seed(0), **settings)
@@ -151,7 +136,7 @@ def test_images_on_an_accelerator():
 
 
 def test_augment_changes_images_in_training_only():
-    layer = augment.Augment(flip=True, shift=1, cutout=2, generator=seeded(0))
+    layer = augment.Augment(flip=True, shift=1, generator=seeded(0))
     images = pictures()
     assert not torch.equal(layer(images), images)
     assert layer.eval()(images) is images
@@ -162,8 +147,8 @@ def test_augment_changes_images_in_training_only():
 def test_augment_does_what_its_parts_do():
     images = pictures()
     generator = seeded(2)
-    parts = augment.cutout(augment.shift(augment.flip(images, generator), 1, generator), 2, generator)
-    assert torch.equal(augment.Augment(flip=True, shift=1, cutout=2, generator=seeded(2))(images), parts)
+    parts = augment.shift(augment.flip(images, generator), 1, generator)
+    assert torch.equal(augment.Augment(flip=True, shift=1, generator=seeded(2))(images), parts)
 
 
 class Brightness(nn.Module):
