@@ -8,18 +8,15 @@ import pytest
 
 from torchcourse import place, record
 
-KERNEL, TERMINAL = SimpleNamespace(kernel=object()), SimpleNamespace()
-
 
 @pytest.mark.parametrize(
     ("loaded", "answer"),
     [
         (None, False),  # IPython is not installed
         (SimpleNamespace(get_ipython=lambda: None), False),  # imported by a script
-        (SimpleNamespace(get_ipython=lambda: TERMINAL), False),
-        (SimpleNamespace(get_ipython=lambda: KERNEL), True),
+        (SimpleNamespace(get_ipython=lambda: SimpleNamespace()), False),  # a terminal
+        (SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object())), True),
     ],
-    ids=["missing", "script", "terminal", "kernel"],
 )
 def test_a_notebook_is_where_a_kernel_runs(monkeypatch, loaded, answer, capsys):
     monkeypatch.setitem(sys.modules, "IPython", loaded)
