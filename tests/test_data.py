@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import skip_or_fail
 from support.data_files import tensors, write_idx
-from torch import nn
 from torch.utils.data import DataLoader
 
 from torchcourse import data
@@ -19,15 +19,6 @@ from torchcourse.data import catalog, drawn, files
 from torchcourse.errors import CourseError
 
 pytestmark = pytest.mark.usefixtures("no_network")
-
-
-def needs_real_data() -> Path:
-    """The folder of the real data; skips the test where there is none, fails it in CI."""
-    folder = os.environ.get("TORCHCOURSE_DATA")
-    if folder and files.locate("mnist", "test", Path(folder)):
-        return Path(folder)
-    sentence = "needs the real data: set TORCHCOURSE_DATA to a folder that holds MNIST"
-    pytest.fail(sentence) if os.environ.get("CI") == "true" else pytest.skip(sentence)
 
 
 # The data set as an object
@@ -144,47 +135,15 @@ def test_drawn_sets_are_the_same_everywhere_and_have_the_form_of_the_real_ones(n
     assert not any(image.numpy().tobytes() in seen for image in test.images), "no test image in the training set"
 
 
-def accuracy(net: nn.Module, train: data.ImageSet, test: data.ImageSet, epochs: int) -> float:
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in data.MEAN_STD[train.name])
-    optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
-    for _ in range(epochs):
-        for images, labels in data.loader(train, 64, shuffle=True, seed=0):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(net((images / 255 - mean) / std), labels).backward()
-            optimizer.step()
-    with torch.no_grad():
-        predictions = net((test.images / 255 - mean) / std).argmax(1)
-    return 100 * (predictions == test.labels).float().mean().item()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "margin"), [("mnist", 6), ("fashion_mnist", 4), ("cifar10", 15)])
-def test_a_cnn_has_something_to_learn_that_a_linear_model_cannot(name, margin, tmp_path):
-    """3,000 images show it; measured differences are about twice the margins or more."""
-    train, test = data.load(name, "train", tmp_path).subset(slice(3_000)), data.load(name, "test", tmp_path)
-    channels, size, _ = train.images.shape[1:]
-    torch.manual_seed(0)
-    linear = nn.Sequential(nn.Flatten(), nn.Linear(channels * size * size, 10))
-    cnn = nn.Sequential(
-        nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(32 * (size // 4) ** 2, 64), nn.ReLU(), nn.Linear(64, 10),
-    )  # fmt: skip
-    by_linear, by_cnn = accuracy(linear, train, test, 2), accuracy(cnn, train, test, 2)
-    print(name, by_linear, by_cnn)
-    assert by_linear > 13, "guessing gives 10"
-    assert by_cnn - by_linear > margin
-    assert by_cnn < 99.8, "nothing left to learn"
-
-
 # The real data
 
 
 @pytest.mark.parametrize("name", data.NAMES)
 def test_real_data(name):
-    root = needs_real_data()
-    if files.locate(name, "test", root) is None:
-        pytest.skip(f"needs the real data: no {name} under TORCHCOURSE_DATA")
+    root = os.environ.get("TORCHCOURSE_DATA")
+    if not root or not files.locate(name, "test", Path(root)):
+        sentence = f"needs the real data: set TORCHCOURSE_DATA to a folder that holds {name}"
+        skip_or_fail(sentence) if name == "mnist" else pytest.skip(sentence)
     what = catalog.spec(name)
     train, test = (data.load(name, split, root) for split in data.SPLITS)
     assert train.origin == test.origin == "real"

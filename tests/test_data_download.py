@@ -66,19 +66,16 @@ def test_download_into_the_cache_once(tmp_path, network, capsys):
 
 
 def test_fetch_mends_and_keeps_the_broken_file(tmp_path, network):
-    path = write_cache(tmp_path, labels=LABELS + 1)
+    path = write_cache(tmp_path / "ours", labels=LABELS + 1)
     broken = path.read_bytes()
-    assert "broken-1" in download.fetch("mnist", tmp_path)
-    assert data.load("mnist", "test", tmp_path).labels.max() == 9
+    assert "broken-1" in download.fetch("mnist", tmp_path / "ours")
+    assert data.load("mnist", "test", tmp_path / "ours").labels.max() == 9
     path.write_bytes(b"")
-    download.fetch("mnist", tmp_path)
+    download.fetch("mnist", tmp_path / "ours")
     assert path.with_name("test.safetensors.broken-1").read_bytes() == broken
     assert path.with_name("test.safetensors.broken-2").read_bytes() == b""
-
-
-def test_fetch_mends_torchvisions_files_without_touching_them(tmp_path, network):
     write_idx(tmp_path)
-    path = tmp_path / "MNIST" / "raw" / "t10k-labels-idx1-ubyte"
+    path = tmp_path / "MNIST" / "raw" / "t10k-labels-idx1-ubyte"  # torchvision's files stay as they are
     path.write_bytes(path.read_bytes()[:-1000])
     size = path.stat().st_size
     download.fetch("mnist", tmp_path)
@@ -86,33 +83,26 @@ def test_fetch_mends_torchvisions_files_without_touching_them(tmp_path, network)
     assert path.stat().st_size == size
 
 
-def test_a_download_that_breaks_off_leaves_nothing(tmp_path, network, monkeypatch, capsys):
+def test_a_download_that_breaks_off_or_gives_other_files_leaves_nothing(tmp_path, network, monkeypatch, capsys):
     def breaks(root, download):
         (Path(root) / "MNIST").mkdir()
         network.append(root)
         raise TimeoutError("timed out")
 
-    monkeypatch.setattr("torchvision.datasets.MNIST", breaks)
-    with pytest.raises(CourseError, match="timed out"):
-        download.fetch("mnist", tmp_path)
+    def other(root, download):  # a mirror with another data set, a captive portal
+        give_mnist(root)
+        publish("mnist", "train", *tensors())
+
+    for server, words in ((other, r"the download failed .*train-.* not those of MNIST"), (breaks, "timed out")):
+        monkeypatch.setattr("torchvision.datasets.MNIST", server)
+        with pytest.raises(CourseError, match=words):
+            download.fetch("mnist", tmp_path)
+        assert [p.name for p in tmp_path.iterdir()] in ([], [".mnist.lock"])
     for split in data.SPLITS:
         assert data.load("mnist", split, tmp_path).origin == "drawn"
     assert len(network) == 2, "load tries once in a process, not at every call"
     assert [p.name for p in tmp_path.iterdir()] in ([], [".mnist.lock"])
     assert capsys.readouterr().err.count("DRAWN IMAGES") == 1
-
-
-def test_a_server_that_gives_other_files_is_not_believed(tmp_path, network, monkeypatch):
-    """A mirror with another data set, a captive portal: nothing is put in place, what is there stays."""
-
-    def other(root, download):
-        give_mnist(root)
-        publish("mnist", "train", *tensors())
-
-    monkeypatch.setattr("torchvision.datasets.MNIST", other)
-    with pytest.raises(CourseError, match=r"the download failed .*train-.* not those of MNIST"):
-        download.fetch("mnist", tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] in ([], [".mnist.lock"])
 
 
 def in_a_process_of_its_own(mnist) -> None:

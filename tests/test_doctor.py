@@ -86,7 +86,6 @@ def examined() -> list[Finding]:
         return [ask(name, replace(examination, limit=180)) for name, examination in doctor.EXAMINATIONS.items()]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The report
 
 
@@ -169,7 +168,6 @@ def test_the_report_as_json_and_as_html(examinations, capsys):
     assert "&lt;b&gt;torch" in page and "a &lt; b: <code>x</code>" in page and "✗ fix this" in page
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # A class
 
 
@@ -208,7 +206,6 @@ def test_what_is_no_report_is_refused_in_a_sentence(tmp_path, capsys):
         assert word in err and err.startswith("torchcourse: ") and err.count("\n") == 1
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Versions and packages
 
 
@@ -263,7 +260,6 @@ def test_a_file_that_hides_a_module(tmp_path, monkeypatch):
     assert says(software.names(), True), "the package itself hides nothing"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Device and threads
 
 
@@ -325,19 +321,6 @@ def test_driver(pretend, monkeypatch):
         assert says(machine.driver(), ok, word)
 
 
-def test_the_driver_tells_its_versions(monkeypatch, tmp_path):
-    def version(pointer):
-        pointer._obj.value = 12040
-        return 0
-
-    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: types.SimpleNamespace(cuDriverGetVersion=version))
-    assert machine.driver_cuda() == (12, 4)
-    told = tmp_path / "version"
-    told.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\n")
-    assert machine.driver_version(told) == "580.95.05"
-    assert machine.driver_version(tmp_path / "not there") == ""
-
-
 def test_threads_and_memory(pretend):
     import psutil
 
@@ -356,35 +339,34 @@ def test_threads_and_memory(pretend):
         assert says(machine.memory(), ok, "16 GB")
 
 
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
 def test_the_tightest_limit_on_the_way_up_holds(tmp_path):
-    job = tmp_path / "slurm" / "job"
-    job.mkdir(parents=True)
-    own = tmp_path / "cgroup"
-    own.write_text("1:cpu:/old\n0::/slurm/job\n")
-    assert machine.cpu_quota(tmp_path, own) is None and machine.memory_limit(tmp_path, own) is None
-    (job / "cpu.max").write_text("max 100000\n")
-    assert machine.cpu_quota(tmp_path, own) is None
-    (tmp_path / "slurm" / "cpu.max").write_text("250000 100000\n")
-    (job / "cpu.max").write_text("400000 100000\n")
-    (job / "memory.max").write_text("4000000000\n")
-    assert machine.cpu_quota(tmp_path, own) == 2.5 and machine.memory_limit(tmp_path, own) == 4_000_000_000
-    assert machine.cpu_quota(tmp_path, tmp_path / "not there") is None
+    own, job, older = tmp_path / "cgroup", tmp_path / "slurm" / "job", tmp_path / "older"
 
+    def limits(folder: Path) -> tuple:
+        return machine.cpu_quota(folder, own), machine.memory_limit(folder, own)
 
-def test_limits_of_the_older_control_groups(tmp_path):
-    """Version 1 has a tree for each controller, and -1 or a huge number where there is no limit."""
-    own = tmp_path / "cgroup"
-    own.write_text("4:memory:/hub/ada\n1:cpu,cpuacct:/hub\n0::/\n")
-    memory, cpu = tmp_path / "memory" / "hub" / "ada", tmp_path / "cpu,cpuacct" / "hub"
-    memory.mkdir(parents=True)
-    cpu.mkdir(parents=True)
-    (cpu / "cpu.cfs_quota_us").write_text("-1\n")
-    (memory / "memory.limit_in_bytes").write_text("9223372036854771712\n")
-    assert machine.cpu_quota(tmp_path, own) is None and machine.memory_limit(tmp_path, own) is None
-    (cpu / "cpu.cfs_quota_us").write_text("150000\n")
-    (cpu / "cpu.cfs_period_us").write_text("100000\n")
-    (memory.parent / "memory.limit_in_bytes").write_text("2000000000\n")
-    assert machine.cpu_quota(tmp_path, own) == 1.5 and machine.memory_limit(tmp_path, own) == 2_000_000_000
+    assert limits(tmp_path) == (None, None)
+    write(own, "1:cpu:/old\n0::/slurm/job\n")
+    write(job / "cpu.max", "max 100000\n")
+    assert limits(tmp_path) == (None, None)
+    write(job.parent / "cpu.max", "250000 100000\n")
+    write(job / "cpu.max", "400000 100000\n")
+    write(job / "memory.max", "4000000000\n")
+    assert limits(tmp_path) == (2.5, 4_000_000_000)
+    # Version 1 has a tree for each controller, and -1 or a huge number where there is no limit.
+    write(own, "4:memory:/hub/ada\n1:cpu,cpuacct:/hub\n0::/\n")
+    write(older / "cpu,cpuacct/hub/cpu.cfs_quota_us", "-1\n")
+    write(older / "memory/hub/ada/memory.limit_in_bytes", "9223372036854771712\n")
+    assert limits(older) == (None, None)
+    write(older / "cpu,cpuacct/hub/cpu.cfs_quota_us", "150000\n")
+    write(older / "cpu,cpuacct/hub/cpu.cfs_period_us", "100000\n")
+    write(older / "memory/hub/memory.limit_in_bytes", "2000000000\n")
+    assert limits(older) == (1.5, 2_000_000_000)
 
 
 def test_the_doctor_asks_for_as_much_memory_as_the_hungriest_chapter():
@@ -400,7 +382,6 @@ def test_shared_memory(pretend, tmp_path):
         assert says(machine.shared_memory(Path("/dev/shm")), ok, fix=word)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Disk and data
 
 
@@ -462,7 +443,6 @@ def test_real_data_are_named_and_what_only_looks_right_is_damaged(root, no_netwo
         assert f"holds {part}" in storage.data_sets()[2]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Several processes
 
 
@@ -532,7 +512,6 @@ def test_ranks_that_do_not_find_each_other(pretend):
     assert "more lines" not in processes.gloo()[1]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Notebook kernel
 
 
@@ -562,7 +541,6 @@ def test_no_kernel_at_all(monkeypatch):
     assert says(software.kernel(), True), "in a notebook, the kernel is the one that asks"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Paths
 
 

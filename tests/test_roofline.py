@@ -45,14 +45,3 @@ def test_equal_layers_of_equal_blocks_are_measured_once_and_the_model_is_left_as
     names = [one.name for one in found]
     assert "blocks.0.up" in names and not [name for name in names if name.startswith(("blocks.1", "blocks.2"))]
     assert not any(layer._forward_hooks for layer in model.modules())
-
-
-def test_drawing_shows_every_work():
-    machine = roofline.Machine("a device", peak=1e11, memory=1e10, cache=5e10)
-    works = [roofline.Work("narrow", 1e6, 1e6, 1e-3), roofline.Work("wide", 1e9, 1e6, 2e-2)]
-    figure = roofline.draw(machine, works)
-    (ax,) = figure.axes
-    points = {line.get_label(): line for line in ax.lines if line.get_marker() != "None"}
-    for name, place in (("narrow", (1.0, 1.0)), ("wide", (1000.0, 50.0))):
-        assert (points[name].get_xdata()[0], points[name].get_ydata()[0]) == pytest.approx(place)
-    assert any("arithmetic, 100 GFLOP/s" in text.get_text() for text in ax.texts)

@@ -137,13 +137,12 @@ def network() -> nn.Module:
     )
 
 
-def train(
-    model: nn.Module, optimizer: torch.optim.Optimizer, where: torch.device, schedule: bool = False
-) -> list[float]:
+def train(model, optimizer, where: torch.device, schedule: bool = False, inputs: torch.Tensor | None = None) -> list:
+    """The losses of five steps, and what the network then makes of its inputs."""
     torch.manual_seed(2)
-    inputs, targets = torch.randn(12, 3, 8, 8), torch.randint(0, 5, (12,))
-    if schedule:
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=6)
+    inputs = torch.randn(12, 3, 8, 8) if inputs is None else inputs
+    targets = torch.randint(0, 5, (12,))
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=6) if schedule else None
     losses = []
     for _ in range(5):
         loss = F.cross_entropy(model(inputs.to(where)), targets.to(where))
@@ -151,8 +150,8 @@ def train(
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if schedule:
-            schedule.step()
+        if scheduler:
+            scheduler.step()
         losses.append(loss.item())
     model.eval()
     with torch.inference_mode():
@@ -183,20 +182,12 @@ def test_training_gives_the_losses_of_the_cpu_bit_for_bit(gpu, name):
 @pytest.mark.parametrize("name", ["MnistExample", "MnistNet", "CifarTutorial", "CifarNet"])
 def test_the_networks_of_the_course(gpu, name):
     dataset, size = ("mnist", (1, 28, 28)) if name.startswith("Mnist") else ("cifar10", (3, 32, 32))
+    images = torch.randint(0, 256, (12, *size), dtype=torch.uint8)
 
     def losses(where: torch.device) -> list[float]:
         torch.manual_seed(0)
-        images, labels = torch.randint(0, 256, (4, *size), dtype=torch.uint8), torch.randint(0, 10, (4,))
-        model, prepare = getattr(models, name)().to(where), models.Normalize(dataset).to(where)
-        optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
-        found = []
-        for _ in range(2):
-            loss = F.cross_entropy(model(prepare(images.to(where))), labels.to(where))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
-        return found
+        model = nn.Sequential(models.Normalize(dataset), getattr(models, name)()).to(where)
+        return train(model, torch.optim.SGD(model.parameters(), 0.01, momentum=0.9), where, inputs=images)
 
     assert losses(gpu) == losses(torch.device("cpu"))
 
@@ -301,10 +292,7 @@ def test_numpy_and_matplotlib_are_refused_in_the_words_that_cuda_has(gpu):
     for convert in (torch.Tensor.numpy, np.asarray, np.array, np.sqrt, plt.plot):
         with pytest.raises(TypeError) as problem:
             convert(torch.ones(3, device=gpu))
-        assert str(problem.value) == (
-            "can't convert simgpu:0 device type tensor to numpy. "
-            "Use Tensor.cpu() to copy the tensor to host memory first."
-        )
+        assert str(problem.value) == f"can't convert simgpu:0 device type tensor to numpy. {COPY_FIRST}"
     plt.close("all")
 
 
@@ -525,21 +513,16 @@ def test_what_the_practice_gpu_cannot_do_it_says_in_a_sentence(gpu):
 # ---------------------------------------- the same words and counts as a real GPU
 
 # What a student does wrong, and the words of CUDA, with the device's name in place of "cuda".
+COPY_FIRST = "Use Tensor.cpu() to copy the tensor to host memory first."
+DEVICES = "Expected all tensors to be on the same device"
+ARGUMENT = (
+    f"{DEVICES}, but got %s is on cpu, different from other tensors on {{gpu}}:0 "
+    "(when checking argument in method wrapper_{GPU}_%s)"
+)
 SLIPS = {
-    "sum of two devices": (
-        "x + x.to(gpu)",
-        "Expected all tensors to be on the same device, but found at least two devices, {gpu}:0 and cpu!",
-    ),
-    "product of two devices": (
-        "x.to(gpu) @ x.T",
-        "Expected all tensors to be on the same device, but got mat2 is on cpu, different from other tensors on "
-        "{gpu}:0 (when checking argument in method wrapper_{GPU}_mm)",
-    ),
-    "forgot the batch, linear": (
-        "torch.nn.Linear(3, 2).to(gpu)(x)",
-        "Expected all tensors to be on the same device, but got mat1 is on cpu, different from other tensors on "
-        "{gpu}:0 (when checking argument in method wrapper_{GPU}_addmm)",
-    ),
+    "sum of two devices": ("x + x.to(gpu)", f"{DEVICES}, but found at least two devices, {{gpu}}:0 and cpu!"),
+    "product of two devices": ("x.to(gpu) @ x.T", ARGUMENT % ("mat2", "mm")),
+    "forgot the batch, linear": ("torch.nn.Linear(3, 2).to(gpu)(x)", ARGUMENT % ("mat1", "addmm")),
     "forgot the batch, convolution": (
         "torch.nn.Conv2d(1, 2, 3).to(gpu)(torch.ones(1, 1, 4, 4))",
         "Input type (torch.FloatTensor) and weight type (torch.{gpu}.FloatTensor) should be the same or input should "
@@ -551,21 +534,14 @@ SLIPS = {
     ),
     "forgot the labels": (
         "torch.nn.functional.cross_entropy(x.to(gpu), torch.tensor([0, 1]))",
-        "Expected all tensors to be on the same device, but got target is on cpu, different from other tensors on "
-        "{gpu}:0 (when checking argument in method wrapper_{GPU}_nll_loss_forward)",
+        ARGUMENT % ("target", "nll_loss_forward"),
     ),
-    "joined two devices": (
-        "torch.cat([x, x.to(gpu)])",
-        "Expected all tensors to be on the same device",
-    ),
+    "joined two devices": ("torch.cat([x, x.to(gpu)])", DEVICES),
     "index on the device": (
         "x[torch.tensor([0], device=gpu)]",
         "indices should be either on cpu or on the same device as the indexed tensor (cpu)",
     ),
-    "numpy": (
-        "x.to(gpu).numpy()",
-        "can't convert {gpu}:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.",
-    ),
+    "numpy": ("x.to(gpu).numpy()", f"can't convert {{gpu}}:0 device type tensor to numpy. {COPY_FIRST}"),
     "generator of the CPU": (
         "torch.rand(3, device=gpu, generator=torch.Generator())",
         "Expected a '{gpu}' device type for generator but found 'cpu'",
