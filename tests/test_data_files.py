@@ -177,18 +177,16 @@ WRONG_IDX = {
 }
 
 
-@pytest.mark.parametrize("words", WRONG_CACHES)
-def test_a_cache_that_is_whole_but_wrong(tmp_path, words):
-    expect_error(tmp_path, write_cache(tmp_path, **WRONG_CACHES[words]), words)
-
-
-@pytest.mark.parametrize("words", WRONG_IDX)
-def test_idx_files_that_are_whole_but_wrong(tmp_path, words):
-    kind, values = WRONG_IDX[words]
-    write_idx(tmp_path)
-    path = tmp_path / "MNIST" / "raw" / f"t10k-{kind}-ubyte"
-    path.write_bytes(idx(values))
-    expect_error(tmp_path, path, words)
+def test_a_cache_and_idx_files_that_are_whole_but_wrong(tmp_path):
+    for number, (words, changed) in enumerate(WRONG_CACHES.items()):
+        root = tmp_path / str(number)
+        expect_error(root, write_cache(root, **changed), words)
+    for number, (words, (kind, values)) in enumerate(WRONG_IDX.items(), len(WRONG_CACHES)):
+        root = tmp_path / str(number)
+        write_idx(root)
+        path = root / "MNIST" / "raw" / f"t10k-{kind}-ubyte"
+        path.write_bytes(idx(values))
+        expect_error(root, path, words)
 
 
 def test_a_batch_of_another_shape_an_idx_file_that_is_too_long_and_one_that_is_missing(tmp_path):

@@ -60,7 +60,6 @@ def test_broadcast_draws_stretched_boxes_dashed():
     figure = diagrams.broadcast(torch.ones(3, 1), torch.ones(4))
     assert len(boxes(figure)) == 3 + 4 + 12
     assert len(boxes(figure, dashed=True)) == (12 - 3) + (12 - 4)
-    assert not boxes(diagrams.broadcast(torch.ones(2, 3), torch.ones(2, 3)), dashed=True)
     written = texts(diagrams.broadcast(torch.tensor([[10], [20]]), torch.tensor([1, 2, 3]), "-"))
     assert [text for text in written if text.startswith("(")] == ["(2, 1)", "(3,)", "(2, 3)"]
     assert {"−", "9", "8", "7", "19", "18", "17"} <= set(written)
@@ -69,10 +68,7 @@ def test_broadcast_draws_stretched_boxes_dashed():
 
 
 def test_reductions_writes_both_sums():
-    written = texts(diagrams.reductions(torch.tensor([[1, 2, 3], [40, 50, 60]])))
-    assert {"41", "52", "63", "6", "150"} <= set(written)
-    with pytest.raises(CourseError, match="matrix"):
-        diagrams.reductions(torch.ones(3))
+    assert {"41", "52", "63", "6", "150"} <= set(texts(diagrams.reductions(torch.tensor([[1, 2, 3], [40, 50, 60]]))))
 
 
 @pytest.mark.parametrize(
@@ -89,10 +85,3 @@ def test_einsum_outlines_the_elements_that_meet(equation, shapes, outlined, said
     patches = figure.axes[0].patches
     assert sum(isinstance(patch, Rectangle) and not patch.get_fill() for patch in patches) == outlined
     assert f"{equation}:  {said}" in texts(figure)
-
-
-def test_einsum_says_what_is_missing_in_an_equation():
-    with pytest.raises(CourseError, match="->"):
-        diagrams.einsum("ij,jk", torch.ones(2, 3), torch.ones(3, 2))
-    with pytest.raises(CourseError, match="dimensions"):
-        diagrams.einsum("ij->", torch.ones(2, 3))

@@ -1,7 +1,6 @@
 """Number formats: bits, gaps and ranges against what PyTorch itself says, and pictures read back from the figure."""
 
 import math
-import struct
 
 import matplotlib
 import pytest
@@ -15,19 +14,13 @@ from torchcourse import CourseError
 from torchcourse.lectures import floats
 
 WITH_DTYPE = [name for name in floats.FORMATS if name != "tf32"]
-VALUES = [0.0, 1.0, -1.0, 0.1, -3.7, 2.0**-10, 300.0, 1e-3]
+VALUES = [0.0, 1.0, -1.0, 0.1, -3.7, 2.0**-10, 300.0, 1e-3, 1e-42, 3e38]
 
 
 @pytest.fixture(autouse=True)
 def no_figures_left():
     yield
     plt.close("all")
-
-
-def test_bits_of_a_float32_are_those_that_struct_packs():
-    for value in (*VALUES, 1e-42, 3e38, math.inf):
-        expected = f"{struct.unpack('>I', struct.pack('>f', value))[0]:032b}"
-        assert floats.bits(value, "fp32").replace(" ", "") == expected
 
 
 @pytest.mark.parametrize("name", floats.FORMATS)

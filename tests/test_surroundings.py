@@ -133,17 +133,15 @@ def test_on_a_disk_without_programs_nothing_is_compiled_and_no_answer_is_wrong(m
     assert result.outcome == "not checked" and "Set TMPDIR" in result.message, result
 
 
-@pytest.mark.parametrize(
-    ("variable", "path"), [("TORCHCOURSE_DATA", place.root_folder), ("TORCHCOURSE_PROGRESS", reports.path)]
-)
-def test_a_relative_folder_is_refused(variable, path, monkeypatch, tmp_path):
-    monkeypatch.setenv(variable, "data")
-    with pytest.raises(CourseError, match=f'{variable} is "data".*for example {Path("data").absolute()}'):
-        path()
-    monkeypatch.setenv(variable, str(tmp_path))
-    assert path() == tmp_path
-    monkeypatch.setenv(variable, "~/data")
-    assert path() == Path.home() / "data"
+def test_a_relative_folder_is_refused(monkeypatch, tmp_path):
+    for variable, path in (("TORCHCOURSE_DATA", place.root_folder), ("TORCHCOURSE_PROGRESS", reports.path)):
+        monkeypatch.setenv(variable, "data")
+        with pytest.raises(CourseError, match=f'{variable} is "data".*for example {Path("data").absolute()}'):
+            path()
+        monkeypatch.setenv(variable, str(tmp_path))
+        assert path() == tmp_path
+        monkeypatch.setenv(variable, "~/data")
+        assert path() == Path.home() / "data"
 
 
 def nowhere(monkeypatch):

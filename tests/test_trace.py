@@ -164,14 +164,6 @@ def test_the_trace_ends_with_its_block_and_may_hold_another(gpu):
     assert before == (torch.accelerator.synchronize, torch._tensor_str._str, torch.tensor)
 
 
-def test_the_table(gpu):
-    with trace() as t:
-        torch.ones(256, 256).to(gpu).sum().item()
-    table = str(t).splitlines()
-    assert "to device" in table[0] and "256.0 KiB" in table[1] and "torch.ones(256, 256)" in table[1]
-    assert table[-1].endswith("in all")
-
-
 # ----------------------------------------------------------------------------------------------------- model of cost
 
 ROUND = Cost(launch=1.0, kernel=2.0, copy=10.0, pageable=1.0, pinned=10.0, throughput=1.0, bandwidth=1.0)
