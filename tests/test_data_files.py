@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import pickle
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -145,17 +146,18 @@ FORMS = ("cache", "batch", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "
 
 @pytest.mark.parametrize("form", FORMS)
 def test_damaged_files(tmp_path, form):
+    whole = tmp_path / "whole"
+    if form == "cache":
+        path = write_cache(whole)
+    elif form == "batch":
+        write_cifar_batch(path := whole / BATCH)
+    else:
+        write_idx(whole, packed=form.endswith(".gz"))
+        path = whole / "MNIST" / "raw" / form
     for number, (words, damage) in enumerate(DAMAGE.items()):
-        root = tmp_path / str(number)
-        if form == "cache":
-            path = write_cache(root)
-        elif form == "batch":
-            write_cifar_batch(path := root / BATCH)
-        else:
-            write_idx(root, packed=form.endswith(".gz"))
-            path = root / "MNIST" / "raw" / form
-        damage(path)
-        expect_error(root, path, words, "cifar10" if form == "batch" else "mnist")
+        root = shutil.copytree(whole, tmp_path / str(number))
+        damage(root / path.relative_to(whole))
+        expect_error(root, root / path.relative_to(whole), words, "cifar10" if form == "batch" else "mnist")
 
 
 WRONG_CACHES = {  # what the sentence says -> what the file holds
