@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from tools.bench import gains
-from tools.bench.rows import Rows
 from torchcourse import CourseError, data, models, optim, training
 from torchcourse.data import ImageSet
 from torchcourse.models.cifar import whitening
@@ -162,14 +161,12 @@ def test_interval_of_known_numbers():
     assert (found["low"], found["mean"], found["high"]) == pytest.approx((3 - half, 3, 3 + half))
 
 
-def test_gains_are_compared_seed_by_seed_and_resumed(monkeypatch):
+def test_gains_are_compared_seed_by_seed(monkeypatch):
     monkeypatch.setattr(gains, "VALIDATION", 40)
     monkeypatch.setattr(gains, "BATCH_SIZE", 16)
     monkeypatch.setattr(gains, "steps", lambda steps=gains.steps: steps()[:2])
-    rows, sizes = Rows(), {"full": stripes(88), "images": 48, "epochs": 2, "seeds": 2, "say": lambda line: None}
-    results = gains.run(rows, **sizes)
+    results = gains.compared(stripes(88), images=48, epochs=2, seeds=2)
     first, second = results["steps"]
     differences = [b - a for a, b in zip(first["accuracy"]["seeds"], second["accuracy"]["seeds"], strict=True)]
     assert first["gain"] is None and second["gain"]["seeds"] == pytest.approx(differences)
-    monkeypatch.setattr(gains, "train", lambda *_: pytest.fail("It should have remembered."))
-    assert gains.run(rows, **sizes) == results
+    assert results["setting"]["images_seen"] == 96
