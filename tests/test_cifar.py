@@ -1,11 +1,6 @@
 """The networks and the recipe for CIFAR-10: shapes, whitening, orthogonal steps, learning; and what its ideas gain."""
 
-import itertools
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -40,31 +35,18 @@ def smooth(n: int, seed: int = 0) -> torch.Tensor:
     return 2 * F.avg_pool2d(rough, 3, stride=1) + 0.1 * torch.randn((n, 3, 32, 32), generator=generator)
 
 
-def test_the_tutorial_network_is_the_one_of_the_tutorial():
-    net = models.CifarTutorial()
-    assert net(torch.randn(2, 3, 32, 32)).shape == (2, 10)
-    assert sum(p.numel() for p in net.parameters()) == 62_006
-    assert [tuple(layer.weight.shape) for layer in net.modules() if isinstance(layer, nn.Conv2d | nn.Linear)] == [
-        (6, 3, 5, 5),
-        (16, 6, 5, 5),
-        (120, 400),
-        (84, 120),
-        (10, 84),
+def test_shapes_of_the_networks():
+    tutorial, images = models.CifarTutorial(), torch.randn(3, 3, 32, 32)
+    assert sum(p.numel() for p in tutorial.parameters()) == 62_006
+    shapes = [tuple(layer.weight.shape) for layer in tutorial.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    assert shapes == [(6, 3, 5, 5), (16, 6, 5, 5), (120, 400), (84, 120), (10, 84)]
+    quick = [
+        models.CifarNet((8, 16, 24), stride, residual, classes=7) for stride in (1, 2) for residual in (True, False)
     ]
-
-
-def test_a_batch_of_one_stays_a_batch():
-    for net in (models.CifarTutorial(), models.CifarTutorial(batch_norm=True), models.CifarNet((8, 16, 16))):
-        assert net.eval()(torch.randn(1, 3, 32, 32)).shape == (1, 10)
-
-
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("residual", [True, False])
-def test_shapes_of_the_quick_network(stride, residual):
-    net = models.CifarNet((8, 16, 24), stride, residual, classes=7)
-    images = torch.randn(3, 3, 32, 32)
+    for net in (tutorial, models.CifarTutorial(batch_norm=True), *quick):
+        assert net(images).shape == (3, 7 if net in quick else 10)
+        assert len(net.eval()(images[:1])) == 1, "a batch of one stays a batch"
     assert net.features(images).shape == (3, 24)
-    assert net(images).shape == (3, 7)
     net.head = nn.Linear(24, 2)  # as in fine-tuning
     assert net(images).shape == (3, 2)
 
@@ -80,6 +62,9 @@ def test_a_residual_stage_adds_to_what_it_gets():
 @pytest.mark.parametrize("stride", [1, 2])
 def test_the_stem_whitens(stride):
     images = smooth(200)
+    lengths = whitening(images, 2).flatten(1).norm(dim=1)  # 1 / standard deviation
+    assert (lengths.diff() >= 0).all(), "what varies most comes first"
+    assert whitening(torch.zeros(4, 3, 8, 8), 2).isfinite().all()
     net = models.CifarNet((8, 16, 16), stride)
     before = net.stem.weight.clone()
     assert net.whiten(images) is net
@@ -93,17 +78,6 @@ def test_the_stem_whitens(stride):
     assert images.transpose(0, 1).flatten(1).cov().diag().max() < 1.2  # the images themselves were not louder
     neighbors = F.unfold(images, 2, stride=2).transpose(1, 2).flatten(0, 1).T.corrcoef()
     assert (neighbors - torch.eye(12)).abs().max() > 0.5  # and far from uncorrelated
-
-
-def test_whitening_begins_with_what_varies_most():
-    images = smooth(200)
-    lengths = whitening(images, 2).flatten(1).norm(dim=1)  # 1 / standard deviation
-    assert (lengths.diff() >= 0).all()
-
-
-def test_whitening_does_not_blow_up_a_direction_without_variance():
-    images = torch.zeros(4, 3, 8, 8)
-    assert whitening(images, 2).isfinite().all()
 
 
 @pytest.mark.parametrize("shape", [(16, 72), (72, 16), (32, 32)])
@@ -122,8 +96,10 @@ def test_muon_steps_are_orthogonal_whatever_the_size_of_the_gradient():
         weight = nn.Parameter(torch.randn((8, 4, 3, 3), generator=torch.Generator().manual_seed(0)))
         weight.grad = scale * torch.randn((8, 4, 3, 3), generator=torch.Generator().manual_seed(1))
         start = weight.detach() * (len(weight) ** 0.5 / weight.detach().norm())
-        optim.Muon([{"params": [weight]}], lr=0.1).step()
+        still = nn.Parameter(torch.ones(4, 4))  # without a gradient
+        optim.Muon([{"params": [weight, still]}], lr=0.1).step()
         steps.append((weight.detach() - start).flatten(1) / -0.1)
+        assert torch.equal(still, torch.ones(4, 4))
     torch.testing.assert_close(steps[0], steps[1], atol=1e-3, rtol=0)
     sizes = torch.linalg.svdvals(steps[0])
     assert sizes.min() > 0.3 and sizes.max() < 1.4
@@ -144,33 +120,20 @@ def test_muon_trains_the_other_groups_by_nesterov_momentum():
     torch.testing.assert_close(mine, reference)
 
 
-def test_muon_leaves_alone_what_has_no_gradient():
-    weight = nn.Parameter(torch.ones(4, 4))
-    optim.Muon([{"params": [weight]}]).step()
-    assert torch.equal(weight, torch.ones(4, 4))
-
-
 def test_the_recipe_learns():
     run = cifar.train(SMALL, images=stripes(600), validation=stripes(300, seed=1))
-    assert len(run.history) == SMALL.epochs
+    assert len(run.history) == SMALL.epochs and run.seconds > 0
     assert run.history[-1].validation.accuracy > 0.8  # a third is chance
-    assert run.seconds > 0
     assert training.evaluate(run.model, data.loader(stripes(300, seed=2), 100)).accuracy > 0.8
 
 
-def test_the_recipe_gives_the_same_network_for_the_same_seed():
-    def state(seed: int) -> dict[str, torch.Tensor]:
-        return cifar.train(SHORT, seed, images=stripes(96)).model.state_dict()
-
-    first, again, other = state(0), state(0), state(1)
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert any(not torch.equal(first[name], other[name]) for name in first)
-
-
-def test_the_recipe_leaves_the_stem_alone():
+def test_the_recipe_repeats_itself_and_leaves_the_stem_alone():
     images = stripes(96)
-    run = cifar.train(SHORT, images=images, device="cpu")
-    net = next(module for module in run.model.modules() if isinstance(module, models.CifarNet))
+    first, again, other = (cifar.train(SHORT, seed, images=images, device="cpu").model for seed in (0, 0, 1))
+    one, same, another = (model.state_dict() for model in (first, again, other))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert any(not torch.equal(one[name], another[name]) for name in one)
+    net = next(module for module in first.modules() if isinstance(module, models.CifarNet))
     expected = models.CifarNet().whiten(models.Normalize("cifar10")(images.images))
     assert torch.equal(net.stem.weight, expected.stem.weight)
 
@@ -182,82 +145,28 @@ def test_every_setting_runs_two_steps(name):
     assert torch.isfinite(torch.tensor(run.history[0].training.loss))
 
 
-def test_an_unknown_setting_is_answered_with_those_there_are():
+def test_a_wrong_call_is_answered_in_a_sentence():
     with pytest.raises(CourseError, match="15 s"):
         cifar.train("fast", images=stripes(8))
-
-
-def test_without_any_image_there_is_a_sentence():
     with pytest.raises(CourseError, match="no batch"):
         cifar.train(SMALL, images=stripes(8))
-
-
-ON_THE_PRACTICE_GPU = """
-import torch
-from test_cifar import SHORT, stripes
-from torchcourse import simgpu
-from torchcourse.recipes import cifar
-
-gpu = simgpu.enable()
-for device in (gpu, "cpu"):
-    run = cifar.train(SHORT, images=stripes(64), device=device, dtype=torch.float32)
-    print(next(run.model.parameters()).device.type, run.history[0].training.loss)
-"""
-
-
-def test_the_recipe_runs_on_the_practice_gpu():
-    # In a process of its own: the practice GPU wants to be there before the first backward pass.
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
-    done = subprocess.run(
-        [sys.executable, "-c", ON_THE_PRACTICE_GPU],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": paths},
-        check=False,
-    )
-    if "CourseError" in done.stderr:  # this PyTorch lacks the mechanism
-        pytest.skip(done.stderr.splitlines()[-1])
-    assert not done.returncode, done.stderr
-    (there, loss), (_, expected) = (line.split() for line in done.stdout.splitlines()[-2:])
-    assert there == "simgpu"
-    assert float(loss) == pytest.approx(float(expected), rel=1e-3)
-
-
-def test_the_recipe_takes_drawn_data(monkeypatch, tmp_path):
-    monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path))
-    monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
-    images = data.load("cifar10", "train").subset(slice(0, 64))
-    run = cifar.train(SHORT, images=images)
-    assert images.origin == "drawn"
-    assert 0 <= run.history[0].training.accuracy <= 1
 
 
 # The measurement of the gains.
 
 
-def test_steps_change_something_and_keep_what_came_before():
-    story = gains.steps()
-    assert len({title for title, _ in story}) == len(story)
-    for (_, before), (title, now) in itertools.pairwise(story):
-        changed = {name for name in vars(now) if vars(before)[name] != vars(now)[name]}
-        assert len(changed - {"learning_rate"}) == 1, title
-
-
 def test_interval_of_known_numbers():
     found = gains.interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert found["mean"] == 3
-    assert found["high"] - found["mean"] == pytest.approx(2.776 * 2.5**0.5 / 5**0.5)
-    assert found["mean"] - found["low"] == pytest.approx(found["high"] - found["mean"])
+    half = 2.776 * 2.5**0.5 / 5**0.5
+    assert (found["low"], found["mean"], found["high"]) == pytest.approx((3 - half, 3, 3 + half))
 
 
-def test_gains_compare_seed_by_seed(monkeypatch):
+def test_gains_are_compared_seed_by_seed(monkeypatch):
     monkeypatch.setattr(gains, "VALIDATION", 40)
     monkeypatch.setattr(gains, "BATCH_SIZE", 16)
     monkeypatch.setattr(gains, "steps", lambda steps=gains.steps: steps()[:2])
     results = gains.compared(stripes(88), images=48, epochs=2, seeds=2)
-    assert [step["title"] for step in results["steps"]] == ["pixels from 0 to 1", "+ pixels from −1 to 1"]
     first, second = results["steps"]
-    assert first["gain"] is None
     differences = [b - a for a, b in zip(first["accuracy"]["seeds"], second["accuracy"]["seeds"], strict=True)]
-    assert second["gain"]["seeds"] == pytest.approx(differences)
+    assert first["gain"] is None and second["gain"]["seeds"] == pytest.approx(differences)
     assert results["setting"]["images_seen"] == 96

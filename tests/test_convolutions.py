@@ -10,7 +10,7 @@ from torchcourse.lectures import convolutions
 
 def texts(figure):
     found = [text.get_text() for ax in figure.axes for text in ax.texts]
-    plt.close(figure)
+    plt.close("all")
     return found
 
 
@@ -19,10 +19,7 @@ def test_sliding_shows_the_output_that_conv2d_computes():
     shown = texts(convolutions.sliding(image, kernel, row=1, column=2))
     assert {"image, 4 × 5", "kernel, 2 × 2", "output, 3 × 4"} <= set(shown)
     assert str(7 - 3 * 13).replace("-", "−") in shown  # row 1, column 2: 7 at the upper left, 13 at the lower right
-
-
-def test_sliding_with_a_stride_is_smaller_and_refuses_a_place_that_is_not_there():
-    image, kernel = torch.arange(36).view(6, 6), torch.ones(2, 2)
+    image = torch.arange(36).view(6, 6)
     assert "output, 3 × 3" in texts(convolutions.sliding(image, kernel, row=2, column=2, stride=2))
     with pytest.raises(CourseError, match="no row 3"):
         convolutions.sliding(image, kernel, row=3, column=0, stride=2)
@@ -31,6 +28,3 @@ def test_sliding_with_a_stride_is_smaller_and_refuses_a_place_that_is_not_there(
 def test_boxes_name_every_stage_with_its_shape():
     shown = texts(convolutions.boxes({"image": (1, 28, 28), "conv 3×3": (8, 26, 26), "logits": (10,)}))
     assert shown == ["1 × 28 × 28", "image", "8 × 26 × 26", "conv\n3×3", "10", "logits"]
-    with pytest.raises(CourseError, match="2, 3"):
-        convolutions.boxes({"odd": (2, 3)})
-    plt.close("all")

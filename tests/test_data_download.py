@@ -39,8 +39,6 @@ def give_mnist(root: Path) -> None:
 @pytest.fixture
 def network(monkeypatch):
     """A network whose only server gives small MNIST files; returns the list of downloads that took place."""
-    import torchvision.datasets
-
     downloads = []
 
     def mnist(root, download):
@@ -49,7 +47,7 @@ def network(monkeypatch):
 
     monkeypatch.delenv("TORCHCOURSE_OFFLINE")
     monkeypatch.setattr(download, "why_unreachable", lambda name: None)
-    monkeypatch.setattr(torchvision.datasets, "MNIST", mnist)
+    monkeypatch.setattr("torchvision.datasets.MNIST", mnist)
     return downloads
 
 
@@ -57,10 +55,8 @@ def test_download_into_the_cache_once(tmp_path, network, capsys):
     root = tmp_path / "new" / "root"
     assert data.load("mnist", "train", root).origin == "real"
     assert len(data.load("mnist", "test", root)) == TEST_COUNT
-    assert len(network) == 1
-    assert sorted(p.name for p in root.iterdir() if not p.name.startswith(".")) == ["mnist"]
+    assert [p.name for p in root.iterdir() if p.name != ".mnist.lock"] == ["mnist"], "the temporary folder is gone"
     assert sorted(p.name for p in (root / "mnist").iterdir()) == ["test.safetensors", "train.safetensors"]
-    assert not list(root.glob(".mnist-*")), "the temporary folder is gone"
     (root / "plain").touch()
     modes = {path.stat().st_mode for path in (root / "mnist").iterdir()}
     assert modes == {(root / "plain").stat().st_mode}, "others may read what is fetched for a class"
@@ -70,20 +66,16 @@ def test_download_into_the_cache_once(tmp_path, network, capsys):
 
 
 def test_fetch_mends_and_keeps_the_broken_file(tmp_path, network):
-    path = write_cache(tmp_path, labels=LABELS + 1)
+    path = write_cache(tmp_path / "ours", labels=LABELS + 1)
     broken = path.read_bytes()
-    assert "broken-1" in download.fetch("mnist", tmp_path)
-    assert path.with_name("test.safetensors.broken-1").read_bytes() == broken
-    assert data.load("mnist", "test", tmp_path).labels.max() == 9
+    assert "broken-1" in download.fetch("mnist", tmp_path / "ours")
+    assert data.load("mnist", "test", tmp_path / "ours").labels.max() == 9
     path.write_bytes(b"")
-    download.fetch("mnist", tmp_path)
-    assert path.with_name("test.safetensors.broken-2").read_bytes() == b""
+    download.fetch("mnist", tmp_path / "ours")
     assert path.with_name("test.safetensors.broken-1").read_bytes() == broken
-
-
-def test_fetch_mends_torchvisions_files_without_touching_them(tmp_path, network):
+    assert path.with_name("test.safetensors.broken-2").read_bytes() == b""
     write_idx(tmp_path)
-    path = tmp_path / "MNIST" / "raw" / "t10k-labels-idx1-ubyte"
+    path = tmp_path / "MNIST" / "raw" / "t10k-labels-idx1-ubyte"  # torchvision's files stay as they are
     path.write_bytes(path.read_bytes()[:-1000])
     size = path.stat().st_size
     download.fetch("mnist", tmp_path)
@@ -91,41 +83,39 @@ def test_fetch_mends_torchvisions_files_without_touching_them(tmp_path, network)
     assert path.stat().st_size == size
 
 
-def test_a_download_that_breaks_off_leaves_nothing(tmp_path, network, monkeypatch, capsys):
-    import torchvision.datasets
-
+def test_a_download_that_breaks_off_or_gives_other_files_leaves_nothing(tmp_path, network, monkeypatch, capsys):
     def breaks(root, download):
         (Path(root) / "MNIST").mkdir()
         network.append(root)
         raise TimeoutError("timed out")
 
-    monkeypatch.setattr(torchvision.datasets, "MNIST", breaks)
-    with pytest.raises(CourseError, match="timed out"):
-        download.fetch("mnist", tmp_path)
-    assert data.load("mnist", "train", tmp_path).origin == "drawn"
-    assert data.load("mnist", "test", tmp_path).origin == "drawn"
+    def other(root, download):  # a mirror with another data set, a captive portal
+        give_mnist(root)
+        publish("mnist", "train", *tensors())
+
+    for server, words in ((other, r"the download failed .*train-.* not those of MNIST"), (breaks, "timed out")):
+        monkeypatch.setattr("torchvision.datasets.MNIST", server)
+        with pytest.raises(CourseError, match=words):
+            download.fetch("mnist", tmp_path)
+        assert [p.name for p in tmp_path.iterdir()] in ([], [".mnist.lock"])
+    for split in data.SPLITS:
+        assert data.load("mnist", split, tmp_path).origin == "drawn"
     assert len(network) == 2, "load tries once in a process, not at every call"
     assert [p.name for p in tmp_path.iterdir()] in ([], [".mnist.lock"])
     assert capsys.readouterr().err.count("DRAWN IMAGES") == 1
 
 
-def test_a_server_that_gives_other_files_is_not_believed(tmp_path, network, monkeypatch):
-    """A mirror with another data set, a captive portal: nothing is put in place, what is there stays."""
+def in_a_process_of_its_own(mnist) -> None:
+    """What the fixture `network` does, until the process ends."""
     import torchvision.datasets
 
-    def other(root, download):
-        give_mnist(root)
-        publish("mnist", "train", *tensors())
-
-    monkeypatch.setattr(torchvision.datasets, "MNIST", other)
-    with pytest.raises(CourseError, match=r"the download failed .*train-.* not those of MNIST"):
-        download.fetch("mnist", tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] in ([], [".mnist.lock"])
+    os.environ.pop("TORCHCOURSE_OFFLINE", None)
+    torchvision.datasets.MNIST = mnist
+    download.why_unreachable = lambda name: None
 
 
 def download_half(root: Path, started) -> None:
-    """In a process of its own: a download that never ends. started: a connection, which gets its folder."""
-    import torchvision.datasets
+    """A download that never ends. started: a connection, which gets its folder."""
 
     def mnist(root, download):
         (Path(root) / "MNIST").mkdir()
@@ -133,17 +123,16 @@ def download_half(root: Path, started) -> None:
         started.send(root)
         time.sleep(10_000)
 
-    os.environ.pop("TORCHCOURSE_OFFLINE", None)
-    torchvision.datasets.MNIST = mnist
-    download.why_unreachable = lambda name: None
+    in_a_process_of_its_own(mnist)
     download.fetch("mnist", root)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be removed there")
-@pytest.mark.parametrize("again", ["load", "load what is there", "fetch"])
+@pytest.mark.parametrize("again", ["load", "fetch"])
 def test_what_a_killed_download_left_is_removed_and_a_living_one_is_left_alone(tmp_path, network, monkeypatch, again):
-    (tmp_path / ".mnist-mine").mkdir()
-    (tmp_path / ".mnist-download-notes").mkdir()
+    others = [tmp_path / ".mnist-mine", tmp_path / ".mnist-download-notes"]
+    for folder in others:
+        folder.mkdir()
     ours, theirs = APART.Pipe(duplex=False)
     process = APART.Process(target=download_half, args=(tmp_path, theirs))
     process.start()
@@ -157,23 +146,20 @@ def test_what_a_killed_download_left_is_removed_and_a_living_one_is_left_alone(t
     process.kill()
     process.join()
     assert (folder / "MNIST" / "half").exists()
-    if again == "load what is there":
+    if again == "load":
         write_cache(tmp_path)
-    elif again == "load":
-        monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
-    data.load("mnist", "test", tmp_path) if again.startswith("load") else download.fetch("mnist", tmp_path)
+        data.load("mnist", "test", tmp_path)
+    else:
+        download.fetch("mnist", tmp_path)
     assert not folder.exists()
-    assert (tmp_path / ".mnist-mine").is_dir() and (tmp_path / ".mnist-download-notes").is_dir()
+    assert all(folder.is_dir() for folder in others)
 
 
-def test_offline_comes_to_the_drawn_set_at_once(tmp_path, monkeypatch):
+def test_offline_comes_to_the_drawn_set_at_once_and_without_network_no_folder_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(download, "why_unreachable", lambda name: pytest.fail("it looked for a network"))
     assert data.load("mnist", "test", tmp_path).origin == "drawn"
     with pytest.raises(CourseError, match="TORCHCOURSE_OFFLINE"):
         download.fetch("mnist", tmp_path)
-
-
-def test_without_network_no_folder_is_made(tmp_path, monkeypatch):
     monkeypatch.delenv("TORCHCOURSE_OFFLINE")
     monkeypatch.setattr(download, "why_unreachable", lambda name: "no network")
     assert data.load("mnist", "test", tmp_path / "new" / "root").origin == "drawn"
@@ -182,17 +168,13 @@ def test_without_network_no_folder_is_made(tmp_path, monkeypatch):
 
 def test_a_name_server_that_never_answers_is_not_waited_for(monkeypatch):
     """Looking up a host can take a minute on a machine without network, and no time-out applies to it."""
-    import urllib.request
-
     monkeypatch.setattr(download, "_PROBE_SECONDS", 0.2)
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *a, **k: time.sleep(60))
+    monkeypatch.setattr("urllib.request.urlopen", lambda *a, **k: time.sleep(60))
     assert "does not answer" in download.why_unreachable("mnist")
 
 
 def load_at_once(root: Path, together, results) -> None:
-    """In a process of its own, which the others wait for: load both splits, with torchvision's part played."""
-    import torchvision.datasets
-
+    """In a process of its own, which the others wait for: load both splits."""
     torch.set_num_threads(1)  # those of the process that was forked are not here
 
     def mnist(where, download):
@@ -200,13 +182,11 @@ def load_at_once(root: Path, together, results) -> None:
             file.write("x")
         give_mnist(where)
 
-    os.environ.pop("TORCHCOURSE_OFFLINE", None)
+    in_a_process_of_its_own(mnist)
     for split in data.SPLITS:
         publish("mnist", split, *given(split))
-    torchvision.datasets.MNIST = mnist
-    download.why_unreachable = lambda name: None
     together.wait()
-    loaded = [data.load("mnist", split, root) for split in ("train", "test")]
+    loaded = [data.load("mnist", split, root) for split in data.SPLITS]
     results.put([(ds.origin, len(ds), int(ds.labels.sum())) for ds in loaded])
 
 
@@ -228,19 +208,16 @@ def test_several_processes_at_once(tmp_path):
 # The banner
 
 
-def test_the_banner_comes_once_and_says_how_to_get_real_data(tmp_path, capsys):
-    for split in ("train", "test"):
-        data.load("mnist", split, tmp_path)
-    data.load("cifar10", "test", tmp_path)
+def test_the_banner_comes_once_and_says_how_to_get_real_data(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    data.load("mnist", "test", tmp_path)
+    assert capsys.readouterr().err == "", "only one rank shows it"
+    monkeypatch.delenv("RANK")
+    for name, split in (("mnist", "train"), ("mnist", "test"), ("cifar10", "test")):
+        data.load(name, split, tmp_path)
     text = capsys.readouterr().err
     assert text.count("DRAWN IMAGES, NOT MNIST") == 1 and text.count("DRAWN IMAGES, NOT CIFAR-10") == 1
     assert f"torchcourse data fetch mnist --root {tmp_path}" in text
-
-
-def test_only_one_rank_shows_the_banner(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    data.load("mnist", "test", tmp_path)
-    assert capsys.readouterr().err == ""
 
 
 def test_in_jupyter_the_banner_is_html(tmp_path, capsys, monkeypatch):
@@ -250,7 +227,5 @@ def test_in_jupyter_the_banner_is_html(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("IPython.display.display", lambda bundle, raw: shown.append(bundle))
     banner.show("mnist", "a <reason>", tmp_path)
     assert 'role="alert"' in shown[0]["text/html"] and "a &lt;reason&gt;" in shown[0]["text/html"]
-    assert (
-        "torchcourse data fetch mnist" in shown[0]["text/html"] and "torchcourse data fetch" in shown[0]["text/plain"]
-    )
+    assert all("torchcourse data fetch mnist" in shown[0][form] for form in ("text/html", "text/plain"))
     assert capsys.readouterr().err == ""

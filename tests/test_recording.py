@@ -34,13 +34,10 @@ def test_every_command_of_the_lecture_is_recorded():
     assert not missing, f"`python -m tools.build --force 11` on a machine with Slurm records them: {missing}"
 
 
-def test_a_replay_prints_what_was_said(replayed, capsys):
+def test_a_replay_prints_what_was_said_and_a_command_of_your_own_gets_a_sentence(replayed, capsys):
     assert not replayed.real
     replayed("sinfo")
     assert "PARTITION" in capsys.readouterr().out
-
-
-def test_a_command_of_your_own_gets_a_sentence(replayed, capsys):
     replayed("sbatch mine.sh")
     assert "not in the recording" in capsys.readouterr().out
     replayed.down("n1"), replayed.up("n1"), replayed.close()  # and nothing breaks

@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchcourse.errors import CourseError
-
 
 def flip(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Mirror left and right in about half of the images. (A mirrored digit is another sign: not for MNIST.)"""
@@ -34,23 +32,10 @@ def shift(images: Tensor, pixels: int, generator: torch.Generator | None = None,
     return windows[torch.arange(len(images), device=images.device), row, column]
 
 
-def cutout(images: Tensor, size: int, generator: torch.Generator | None = None, fill: float = 0) -> Tensor:
-    """Cover a square of `size` by `size` pixels, anywhere inside the image, with the value `fill`."""
-    height, width = images.shape[2:]
-    if size > min(height, width):
-        raise CourseError(f"A square of {size} by {size} pixels does not fit into images of {height} by {width}.")
-    top = _random(images, height - size + 1, generator).view(-1, 1, 1, 1)
-    left = _random(images, width - size + 1, generator).view(-1, 1, 1, 1)
-    row = torch.arange(height, device=images.device).view(1, 1, -1, 1)
-    column = torch.arange(width, device=images.device).view(1, 1, 1, -1)
-    covered = (row >= top) & (row < top + size) & (column >= left) & (column < left + size)  # [B, 1, H, W]
-    return torch.where(covered, images.new_full((), fill), images)
-
-
 class Augment(nn.Module):
     """A layer that changes images in training mode and passes them on untouched in eval mode.
 
-    flip: mirror half of them; shift: by up to so many pixels, `mode` as in `shift`; cutout: side of the covered square.
+    flip: mirror half of them; shift: by up to so many pixels, `mode` as in `shift`.
     Put it first in a model, `nn.Sequential(Augment(shift=1), Normalize("mnist"), network)`: `fit` and `evaluate`
     set the mode, and uint8 images are moved before they grow to floats.
     """
@@ -59,12 +44,11 @@ class Augment(nn.Module):
         self,
         flip: bool = False,
         shift: int = 0,
-        cutout: int = 0,
         mode: str = "constant",
         generator: torch.Generator | None = None,
     ):
         super().__init__()
-        self.flip, self.shift, self.cutout, self.mode, self.generator = flip, shift, cutout, mode, generator
+        self.flip, self.shift, self.mode, self.generator = flip, shift, mode, generator
 
     def forward(self, images: Tensor) -> Tensor:
         if not self.training:
@@ -73,12 +57,10 @@ class Augment(nn.Module):
             images = flip(images, self.generator)
         if self.shift:
             images = shift(images, self.shift, self.generator, self.mode)
-        if self.cutout:
-            images = cutout(images, self.cutout, self.generator)
         return images
 
     def extra_repr(self) -> str:
-        return f"flip={self.flip}, shift={self.shift}, cutout={self.cutout}, mode={self.mode!r}"
+        return f"flip={self.flip}, shift={self.shift}, mode={self.mode!r}"
 
 
 class Averaged(nn.Module):

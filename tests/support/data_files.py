@@ -1,5 +1,6 @@
 """Files of the data sets, made for a test: as torchvision leaves them, and as the course keeps them."""
 
+import functools
 import gzip
 import multiprocessing
 import pickle
@@ -23,6 +24,7 @@ def publish(name: str, split: str, images: torch.Tensor, labels: torch.Tensor) -
     catalog.spec(name).checksums[split] = sums
 
 
+@functools.cache
 def tensors(name: str = "mnist", count: int = TEST_COUNT) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
     shape = (count, *catalog.spec(name).shape)
