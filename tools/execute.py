@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,18 +70,16 @@ def execute(
     source: Path,
     target: Path,
     timeout: float,
-    on_cell: Callable[[], None] = lambda: None,
+    work: float = float("inf"),
     python: Sequence[str] = (sys.executable,),
     interrupted: threading.Event | None = None,
     gently: bool = False,
-    work: float = float("inf"),
 ) -> Execution:
     """Execute the notebook `source` in its own folder and write the result, outputs or error included, to `target`.
 
     timeout: seconds of wall-clock time after which the kernel and its children are killed.
     work: the same in seconds of work: wall-clock or processor time, whichever is less. So neither a busy machine nor
         the use of several cores counts against the notebook.
-    on_cell: called (from another thread) after each code cell.
     python: the command that starts the kernel's Python, be it in another environment or in a sandbox. By default the
         kernel is the Python that runs this function, whatever kernel the notebook names.
     gently: take only the processor time that others leave.
@@ -110,7 +108,6 @@ def execute(
                     resources={"metadata": {"path": str(source.parent)}},
                     kernel_manager_class=kernel.manager,
                     on_cell_start=started,
-                    on_cell_executed=lambda **_: on_cell(),
                 )
             except PapermillExecutionError:
                 pass  # the error is in the executed notebook, under its cell
