@@ -61,28 +61,20 @@ def package(folder) -> Path:
     for image, digit in zip(images, (7, 0, 3), strict=True):
         image[0, digit] = 200
     images.numpy().tofile(folder / "images.bin")
-    exported = torch.export.export(
-        Brightest().eval(), (images[:2].clone(),), dynamic_shapes=({0: torch.export.Dim("batch")},)
-    )
+    batch = {0: torch.export.Dim("batch")}
+    exported = torch.export.export(Brightest().eval(), (images[:2].clone(),), dynamic_shapes=(batch,))
     torch.export.save(exported, folder / "exported.pt2")
-    program = (
-        "import sys, torch\n"
-        "program = torch.export.load(sys.argv[1])\n"
-        "torch._inductor.aoti_compile_and_package(program, package_path=sys.argv[2])\n"
-    )
+    program = "import sys, torch; program = torch.export.load(sys.argv[1]); "
+    program += "torch._inductor.aoti_compile_and_package(program, package_path=sys.argv[2])"
     built(sys.executable, "-c", program, folder / "exported.pt2", folder / "compiled.pt2")
     return folder / "compiled.pt2"
 
 
-def with_cmake(folder: Path) -> Path:
+def test_the_program_reads_digits_without_python(folder, package):
     need("cmake")
+    program = folder / "build" / "read"
     built("cmake", "-S", folder, "-B", folder / "build", f"-DPython3_EXECUTABLE={sys.executable}")
     built("cmake", "--build", folder / "build")
-    return folder / "build" / "read"
-
-
-def test_the_program_reads_digits_without_python(folder, package):
-    program = with_cmake(folder)
     done = run(program, package, folder / "images.bin", env={})
     assert (done.returncode, done.stdout) == (0, "7 0 3\n"), done.stderr
     assert "libpython" not in run("ldd", program).stdout
@@ -91,21 +83,9 @@ def test_the_program_reads_digits_without_python(folder, package):
 
 
 def test_the_operator_works_on_any_layout_and_refuses_other_dtypes(folder):
-    target = "-DTORCH_TARGET_VERSION=0x020b000000000000"
     library = folder / "snap.so"
-    built(
-        "g++",
-        "-std=c++20",
-        "-shared",
-        "-fPIC",
-        target,
-        folder / "snap.cpp",
-        *INCLUDE,
-        *LINK,
-        "-ltorch_cpu",
-        "-o",
-        library,
-    )
+    options = ["-std=c++20", "-shared", "-fPIC", "-DTORCH_TARGET_VERSION=0x020b000000000000"]
+    built("g++", *options, folder / "snap.cpp", *INCLUDE, *LINK, "-ltorch_cpu", "-o", library)
     torch.ops.load_library(library)
     snap = torch.ops.reader_cpp.snap
     x = torch.randn(4, 6)
@@ -118,18 +98,9 @@ def test_the_operator_works_on_any_layout_and_refuses_other_dtypes(folder):
     assert "at::" not in symbols and "c10::" not in symbols  # only the stable ABI: it outlives a version
 
 
-LABS = "torchcourse_labs.beyond_python"
-
-
-@pytest.mark.parametrize(
-    "name, lacks",
-    [
-        ("stable_rows", lambda patch: patch.setenv("CXX", "no-such-compiler")),
-        ("to_onnx", lambda patch: patch.setattr(f"{LABS}.to_onnx.PACKAGES", ("no_such_package",))),
-    ],
-)
-def test_without_a_tool_the_answer_is_not_checked(monkeypatch, name, lacks):
-    answer = right(name)[0]
-    lacks(monkeypatch)
-    result = evaluate(name, answer)
-    assert result.outcome == "not checked" and " needs " in result.message
+def test_without_a_tool_the_answer_is_not_checked(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr("torchcourse_labs.beyond_python.to_onnx.PACKAGES", ("no_such_package",))
+    for name in ("stable_rows", "to_onnx"):
+        result = evaluate(name, right(name)[0])
+        assert result.outcome == "not checked" and " needs " in result.message

@@ -63,14 +63,15 @@ for _ in range(3):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other priorities, and count shared pages twice")
-def test_a_notebook_passes(tmp_path):
-    """In its own folder, by this Python whatever kernel it names, with the lowest priority where it shall yield. The
-    memory of its processes counts, shared pages once."""
+def test_a_notebook_passes(tmp_path, monkeypatch):
+    """In its own folder, by this Python whatever kernel it names, with a low priority where it shall yield. The memory
+    of its processes counts, shared pages once."""
+    monkeypatch.setattr(execution, "LOWEST", 1)  # with the real one, it would wait for the tests beside it
     result = execute(
         tmp_path,
         "import os, subprocess, sys, time, warnings\nassert os.path.basename(os.getcwd()) == 'notebooks'",
         f"assert sys.executable == {sys.executable!r}",
-        "assert os.nice(0) == 19 and subprocess.check_output(['nice'], text=True) == '19\\n'",
+        "assert os.nice(0) == 1 and subprocess.check_output(['nice'], text=True) == '1\\n'",
         FORKS,
         told("numbers", test_accuracy=0.97),
         ranges={"test_accuracy": {"cpu.real": [0.95, 0.99]}},

@@ -35,6 +35,7 @@ WATCHER = ROOT / "src" / "torchcourse" / "distributed" / "watcher.py"
 SAMPLE_EVERY, AT_MOST = 0.2, 1.0  # seconds between two looks at the kernel; more where looking takes long
 PATIENCE = 30  # seconds that the watcher has to end everything, on a busy machine; then we do what we can
 MIB = 2**20
+LOWEST = 19 if os.name == "posix" else psutil.IDLE_PRIORITY_CLASS  # priority
 
 
 class WritesAtTheEnd(NBClientEngine):
@@ -221,10 +222,10 @@ class _Kernel:
 
 def _yield_to_others(process: psutil.Process) -> None:
     """Give a process, and what it will start, the lowest priority."""
-    process.nice(19 if os.name == "posix" else psutil.IDLE_PRIORITY_CLASS)
+    process.nice(LOWEST)
     # On Linux, sessions may be groups that share the processor fairly, however nice their members are.
     with suppress(OSError):
-        Path(f"/proc/{process.pid}/autogroup").write_text("19")
+        Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST))
 
 
 def _memory(process: psutil.Process) -> int:
