@@ -9,11 +9,9 @@ tests/test_labs.py the untouched labs.
 
 import ast
 import functools
-import os
 import re
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -24,26 +22,16 @@ import torchcourse
 from tools import build, course, release, report, run
 from tools.colab import LIST, VERSION, updated
 
-BUSY = "PYTEST_XDIST_WORKER" in os.environ  # other tests run on this machine at the same time
-
-
-@pytest.fixture(scope="session")
-def served(tmp_path_factory) -> Path:
-    """The wheel that the set-up cell asks for, as the repository serves it."""
-    return release.build_wheel(tmp_path_factory.mktemp("served"))
-
 
 @pytest.fixture
-def python(tmp_path, served, monkeypatch) -> list[str]:
+def python(tmp_path, monkeypatch) -> list[str]:
     """The command that starts Colab's Python in its sandbox: no GPU, no network, no data, no course."""
     environment = colab(tmp_path / "colab")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setenv("TORCHCOURSE_SOURCE", str(served))
+    monkeypatch.setenv("TORCHCOURSE_SOURCE", str(release.build_wheel(tmp_path)))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    if BUSY:  # workers whose threads outnumber the cores wait for each other
-        monkeypatch.setenv("OMP_NUM_THREADS", "1")
     sandbox = small_machine(tmp_path)
     if not sandbox:  # then at least do as if there were no network
         monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")

@@ -176,8 +176,10 @@ def test_too_old_torch_is_refused_in_one_sentence(monkeypatch, capsys):
 )
 def test_where_a_gpu_takes_a_few_clicks_the_first_cell_says_which(monkeypatch, capsys, colab, variables, best, clicks):
     """And goes on."""
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTERHUB_", "TORCHCOURSE_HUB_"))}
-    monkeypatch.setattr(os, "environ", own | variables)
+    for name in [name for name in os.environ if name.startswith(("JUPYTERHUB_", "TORCHCOURSE_HUB_"))]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(place, "on_colab", lambda: colab)
     monkeypatch.setattr(device, "best", lambda: torch.device(best))
     torchcourse.setup("00_getting_started")

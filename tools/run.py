@@ -359,8 +359,12 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
             results[job] = perform(chapter, kind, device, out, root, interrupted=interrupted, gently=gently)
             print(f"{number} {report.one_line(results[job])}\n", end="", flush=True)
 
-    lectures = [job for job, (_, kind) in enumerate(jobs) if kind == "lecture"]
-    alone = [job for job in lectures if device != "cpu" or measures(root / "notebooks" / f"{jobs[job][0].name}.ipynb")]
+    def measures(job: int) -> bool:
+        chapter, kind = jobs[job]
+        path = root / course.KINDS[kind] / f"{chapter.name}.ipynb"
+        return kind == "lecture" and (device != "cpu" or any(map(MEASURES.search, code_cells(path))))
+
+    alone = list(filter(measures, range(len(jobs))))
     others = sorted({*range(len(jobs))} - {*alone}, key=lambda job: _longest(*jobs[job]))
     # The longest first: none of them is left for the end. One iterator for all lanes: no job is taken twice.
     waiting = reversed(others)
@@ -386,12 +390,12 @@ def _longest(chapter: course.Chapter, kind: str) -> float:
     return max((limit["seconds"] for limit in chapter.budget.get(kind, {}).values()), default=0.0)
 
 
-def measures(path: Path) -> bool:
-    """Whether a notebook measures time. A file that is no notebook does not."""
+def code_cells(path: Path) -> list[str]:
+    """The code of a notebook, cell by cell; none where the file is no notebook."""
     try:
-        return any(cell.cell_type == "code" and MEASURES.search(cell.source) for cell in read(path).cells)
+        return [cell.source for cell in read(path).cells if cell.cell_type == "code"]
     except NotebookError:
-        return False
+        return []
 
 
 def main(arguments: list[str] | None = None, root: Path = course.ROOT) -> int:
