@@ -74,7 +74,7 @@ gpu: ## on a GPU machine: execute, test and measure everything (PARTS="run preci
 wheelhouse: $(VENV)/.installed ## packages for a machine without network, into build/wheelhouse (OPTIONS="--python 3.12")
 	@$(BIN)/python -m tools.wheelhouse $(OPTIONS)
 
-lock: ## choose the versions in constraints.txt and requirements.lock (needs uv; OPTIONS=--upgrade for the newest)
+lock: ## choose the versions of uv.lock, constraints.txt and requirements.lock (needs uv; OPTIONS=--upgrade for the newest)
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,"$(PYTHON)") -m tools.lock $(OPTIONS)
 
 doctor: $(VENV)/.installed ## is this machine ready for the course?
@@ -92,6 +92,7 @@ clean: ## remove build/ and release/, keep .venv and what students wrote on the 
 $(VENV)/.installed: pyproject.toml $(LOCK)
 	@"$(PYTHON)" -c 'import sys; sys.version_info >= (3, 11) or sys.exit("This course needs Python 3.11 or newer: make PYTHON=python3.12")'
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@test -x $(BIN)/pip || $(BIN)/python -m ensurepip >/dev/null # `uv sync` makes an environment without pip
 	@echo "Installing into $(VENV): a few minutes the first time, PyTorch is large."
 	@$(if $(LOCK),$(INSTALL) --no-deps --require-hashes -r $(LOCK))
 	@$(INSTALL) $(if $(LOCK),-c constraints.txt) -e '.[dev]'

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from tools.bench import gains
-from tools.bench.rows import Rows
 from torchcourse import CourseError, data, models, optim, training
 from torchcourse.data import ImageSet
 from torchcourse.models.cifar import whitening
@@ -238,12 +237,10 @@ def test_the_recipe_takes_drawn_data(monkeypatch, tmp_path):
 
 def test_steps_change_something_and_keep_what_came_before():
     story = gains.steps()
-    assert len({step.name for step in story}) == len(story)
-    for before, now in itertools.pairwise(story):
-        old, new = vars(before.settings), vars(now.settings)
-        changed = {name for name in old if old[name] != new[name]}
-        assert changed - {"learning_rate"}, now.name
-        assert len(changed - {"learning_rate"}) == 1, now.name
+    assert len({title for title, _ in story}) == len(story)
+    for (_, before), (title, now) in itertools.pairwise(story):
+        changed = {name for name in vars(now) if vars(before)[name] != vars(now)[name]}
+        assert len(changed - {"learning_rate"}) == 1, title
 
 
 def test_interval_of_known_numbers():
@@ -253,19 +250,14 @@ def test_interval_of_known_numbers():
     assert found["mean"] - found["low"] == pytest.approx(found["high"] - found["mean"])
 
 
-def test_gains_run_resume_and_compare_seed_by_seed(monkeypatch):
+def test_gains_compare_seed_by_seed(monkeypatch):
     monkeypatch.setattr(gains, "VALIDATION", 40)
     monkeypatch.setattr(gains, "BATCH_SIZE", 16)
     monkeypatch.setattr(gains, "steps", lambda steps=gains.steps: steps()[:2])
-    rows, sizes = Rows(), {"full": stripes(88), "images": 48, "epochs": 2, "seeds": 2, "say": lambda line: None}
-    results = gains.run(rows, **sizes)
-    assert [step["name"] for step in results["steps"]] == ["pixels", "tutorial"]
+    results = gains.compared(stripes(88), images=48, epochs=2, seeds=2)
+    assert [step["title"] for step in results["steps"]] == ["pixels from 0 to 1", "+ pixels from −1 to 1"]
     first, second = results["steps"]
     assert first["gain"] is None
     differences = [b - a for a, b in zip(first["accuracy"]["seeds"], second["accuracy"]["seeds"], strict=True)]
     assert second["gain"]["seeds"] == pytest.approx(differences)
-    assert first["curve"]["epoch"] == [1, 2]
     assert results["setting"]["images_seen"] == 96
-
-    monkeypatch.setattr(gains, "train", lambda *_: pytest.fail("It should have remembered."))
-    assert gains.run(rows, **sizes) == results

@@ -3,62 +3,44 @@
 import pytest
 
 from tools import course, glossary
-from torchcourse.errors import CourseError
+
+HEAD = "---\nkernelspec: {name: python3, display_name: Python 3, language: python}\n---\n\n"
 
 
-def lecture(root, text):
-    """The terms of one lecture with this text."""
-    chapter = course.chapters()[2]
-    (root / "notebooks").mkdir(exist_ok=True)
-    kernel = "{name: python3, display_name: Python 3, language: python}"
-    header = f"---\njupytext: {{text_representation: {{format_name: myst}}}}\nkernelspec: {kernel}\n---\n\n"
-    (root / "notebooks" / f"{chapter.name}.md").write_text(header + text)
-    return list(glossary.terms_of(chapter, root))
+def terms(root, text):
+    """The terms of a course with this one lecture."""
+    (root / "notebooks").mkdir()
+    (root / "course.toml").write_text((course.ROOT / "course.toml").read_text())
+    (root / "notebooks" / f"{course.chapters()[2].name}.md").write_text(HEAD + text)
+    return list(glossary.terms(root))
 
 
 def test_a_term_comes_with_its_sentence_and_its_section(tmp_path):
-    (term,) = lecture(tmp_path, "## Again\n\nRead on. One pass through\nall images is an <dfn>epoch</dfn>. More.\n")
-    assert (term.name, term.section) == ("epoch", "Again")
-    assert term.meaning == "One pass through all images is an **epoch**."
-    assert term.link == "[02 · Again](../notebooks/02_training_loop.ipynb#again)"
+    text = "## Again\n\nRead on. One pass through\nall images is an <dfn>epoch</dfn>. More.\n"
+    where = "[02 · Again](../notebooks/02_training_loop.ipynb#again)"
+    assert terms(tmp_path, text) == [("epoch", "One pass through all images is an **epoch**.", where)]
 
 
-def test_a_sentence_that_points_back_brings_the_one_before_it(tmp_path):
-    (term,) = lecture(tmp_path, "Skip me. It moves against its gradient. This is <dfn>gradient descent</dfn>.")
-    assert term.meaning == "It moves against its gradient. This is **gradient descent**."
-    (term,) = lecture(tmp_path, "PyTorch waits. The wait is a <dfn>synchronization</dfn>.")
-    assert term.meaning == "PyTorch waits. The wait is a **synchronization**."
+@pytest.mark.parametrize(
+    ("text", "name", "meaning"),
+    [
+        ("No. It moves. This is <dfn>descent</dfn>.", "descent", "It moves. This is **descent**."),
+        ("It waits. The wait is a <dfn>stop</dfn>.", "stop", "It waits. The wait is a **stop**."),
+        ("It was then trained with <dfn>Muon</dfn>, an optimizer.", "Muon", None),
+        ("<dfn>Dropout</dfn> zeroes some values during training.", "dropout", None),
+        ("Two:\n\n- <dfn>Sum</dfn>: all ranks add up.\n- B", "sum", "**Sum**: all ranks add up."),
+        ("A <dfn>hub</dfn> is what [all](https://x.org) call one.", "hub", "A **hub** is what all call one."),
+    ],
+)
+def test_the_sentence_is_whole_and_says_enough(text, name, meaning, tmp_path):
+    [(found, said, _)] = terms(tmp_path, text)
+    assert found == name and meaning in (None, said)
 
 
-def test_names_lose_only_the_capital_of_their_sentence(tmp_path):
-    text = "<dfn>Dropout</dfn> zeroes some values in training.\n\nIt was trained with <dfn>Muon</dfn>, an optimizer.\n"
-    assert [t.name for t in lecture(tmp_path, text)] == ["dropout", "Muon"]
-
-
-def test_a_list_item_is_a_sentence_of_its_own(tmp_path):
-    text = "Two kinds:\n\n- <dfn>Collective</dfn>: all ranks take part in it.\n- [Other](https://x.org) ones.\n"
-    assert [t.meaning for t in lecture(tmp_path, text)] == ["**Collective**: all ranks take part in it."]
-
-
-def test_a_term_is_defined_once_in_a_chapter(tmp_path, monkeypatch):
-    lecture(tmp_path, "An <dfn>epoch</dfn> is one pass through all images.\n\nAn <dfn>epoch</dfn> is long enough.\n")
-    monkeypatch.setattr(glossary.course, "chapters", lambda root: course.manifest() and [CHAPTER])
-    with pytest.raises(CourseError, match="defines 'epoch' twice"):
-        glossary.terms(tmp_path)
-
-
-CHAPTER = course.chapters()[2]
-
-
-def test_every_lecture_defines_terms_and_each_says_enough():
-    found = glossary.terms()
-    lectures = {
-        chapter.name for chapter in course.chapters() if (course.ROOT / "notebooks" / f"{chapter.name}.md").exists()
-    }
-    assert {term.chapter.name for term in found} == lectures
-    for term in found:
-        assert len(term.meaning.split()) >= 7 and "<" not in term.meaning.replace("<=", ""), term
-
-
-def test_the_page_is_that_of_the_lectures():
-    assert (course.ROOT / glossary.PAGE).read_text() == glossary.page(), "run `make build`"
+def test_every_lecture_defines_terms_once_and_each_says_enough():
+    found = list(glossary.terms())
+    places = [(name, where[:3]) for name, _, where in found]
+    assert len(set(places)) == len(places)
+    assert {where[1:3] for _, _, where in found} == {c.number for c in course.chapters() if c.lecture_minutes}
+    for _, meaning, _ in found:
+        assert len(meaning.split()) >= 7 and "<" not in meaning.replace("<=", ""), meaning

@@ -159,7 +159,6 @@ def built(copied):
 def test_it_is_built(built):
     assert "99_demo: as built" in run(built, "-m", "tools.build", "--check", "99")
     assert "99_demo.ipynb" in (built / "README.md").read_text()
-    assert "| 99 A demonstration | 15 + 10 |" in (built / "docs" / "teaching.md").read_text()
 
 
 @pytest.mark.slow

@@ -2,62 +2,59 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
 from labcheck import exercise
-from tools import course, guide
+from tools import course, guide, slides
 from torchcourse.commands import cli
-from torchcourse.errors import CourseError
 
 GUIDE = (course.ROOT / "docs" / "teaching.md").read_text()
 CHAPTERS = course.chapters()
-LECTURES = [chapter for chapter in CHAPTERS if chapter.lecture_minutes]
 EXERCISES = exercise.load_chapters()
 
 
-def headings(number: str) -> list[str]:
-    """The headings of a chapter's deck."""
-    deck = next((course.ROOT / "slides").glob(f"{number}_*.md")).read_text()
-    return [line.lstrip("# ").split(" {")[0] for line in deck.splitlines() if line.startswith("#")]
+@pytest.mark.parametrize("page", guide.pages().items(), ids=lambda page: page[0].name)
+def test_what_is_built_into_pages_is_up_to_date(page):
+    path, text = page
+    assert path.read_text(encoding="utf-8") == text, "run `make build`"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+def rows(head: str) -> list[list[str]]:
+    """The rows of the table in the guide whose head starts in this way, as cells."""
+    table = GUIDE[GUIDE.index(f"| {head} |") :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table]
 
 
-@pytest.mark.parametrize(
-    "path", [course.ROOT / "README.md", course.ROOT / "docs" / "teaching.md"], ids=lambda p: p.name
-)
-def test_the_tables_are_those_of_the_manifest_and_the_labs(path):
-    assert guide.pages()[path] == path.read_text(), "run `make build`"
+def test_the_table_of_exercises_is_that_of_the_labs():
+    for name, minutes, drop, stretch, _ in rows("chapter | lecture + lab"):
+        [chapter] = [chapter for chapter in CHAPTERS if f"{chapter.number} {chapter.title}" == name]
+        lab = (course.ROOT / "solutions" / f"{chapter.name}.md").read_text()
+        optional = lab[lab.index("Stretch") :] if stretch != "–" else ""
+        assert minutes == chapter.minutes
+        assert all(f"exercise: {word}}}" in optional for word in re.findall(r"`(\w+)`", stretch)), stretch
+        dropped = EXERCISES[re.match(r"`(\w+)`", drop)[1]]
+        assert dropped.chapter == chapter.name and dropped.name not in stretch
+        assert f"(difficulty {dropped.difficulty}, {dropped.minutes} min): " in drop
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.name)
-def test_exercises_named_in_the_guide_are_those_of_the_chapter(chapter):
-    for cells in chapter.guide.get("trouble", []):
-        for name in set(re.findall(r"`(\w+)`", " ".join(cells))) & set(EXERCISES):
+def test_what_goes_wrong_is_quoted_from_a_check():
+    """What is quoted under "how you see it" is in a check of the chapter or in the set-up cell; so is each exercise."""
+    number = ""
+    for first, what, seen, answer in rows("chapter | what goes wrong"):
+        number = first or number
+        [chapter] = [chapter for chapter in CHAPTERS if chapter.number == number]
+        for name in set(re.findall(r"`(\w+)`", what + seen + answer)) & set(EXERCISES):
             assert EXERCISES[name].chapter == chapter.name, name
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.name)
-def test_messages_are_those_that_a_check_gives(chapter):
-    """What is quoted under "how you see it" is in a check or in the set-up cell."""
-    table = chapter.guide.get("trouble", [])
-    places = (f"src/torchcourse_labs/{chapter.slug}/*.py", "src/labcheck/*.py", "tools/setup_cell.py")
-    source = "".join(path.read_text() for place in places for path in sorted(course.ROOT.glob(place)))
-    said = re.sub(r'"\s*\n\s*f?"', "", source).lower()  # a message may be broken over two lines,
-    said = re.sub(r"\s+", " ", said)  # that of a table, too
-    for cells in table:
-        assert len(cells) == 3 and all(cells), cells
-        for words in re.findall(r'"([^"]+)"', cells[1]):
+        places = (f"src/torchcourse_labs/{chapter.slug}/*.py", "src/labcheck/*.py", "tools/setup_cell.py")
+        source = "".join(path.read_text() for place in places for path in sorted(course.ROOT.glob(place)))
+        said = re.sub(r'"\s*\n\s*f?"', "", source).lower()  # a message may be broken over two lines,
+        said = re.sub(r"\s+", " ", said)  # that of a table, too
+        for words in re.findall(r'"([^"]+)"', seen):
             assert words.lower() in said or words in PYTORCH_SAYS, f"nobody says {words!r}"
 
 
 PYTORCH_SAYS = ("all tensors to be on the same device",)  # not ours; chapter 03 shows it
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 ROW = re.compile(r"^\| ([^|]*) \| ([^|]*) \| (\d+) \|$", re.M)  # from or week, what, minutes
@@ -84,41 +81,10 @@ def test_the_minutes_of_a_schedule_add_up(table):
         assert planned[name] == left[name] if name[:1].isdigit() else name, name
 
 
-def test_the_guide_has_schedules():
-    assert len(SCHEDULES) >= 4
-
-
-def test_a_drop_that_is_no_exercise_or_optional_is_refused():
-    chapter = CHAPTERS[1]
-    for name, words in (
-        ("slope", "not an exercise of it"),
-        ("nothing", "not an exercise of it"),
-        ("patches", "stretch"),
-    ):
-        with pytest.raises(CourseError, match=words):
-            guide.dropped(replace(chapter, guide={"drop": name, "why": "it can"}), ["patches"])
-
-
-def test_lost_comments_are_named(tmp_path):
-    with pytest.raises(CourseError, match="lost the two comments"):
-        guide.between("no comments", "course map", iter(()), tmp_path / "README.md")
-
-
 def test_named_slides_exist():
-    everything = [heading for chapter in LECTURES for heading in headings(chapter.number)]
+    everything = [slide.title for deck in slides.find_decks() for slide in deck.slides]
     named = re.findall(r'slide "([^"]+)"', GUIDE) + re.findall(r'lecture \d\d after "([^"]+)"', GUIDE)
     assert len(named) >= 3 and set(named) <= set(everything), set(named) - set(everything)
-
-
-@pytest.mark.parametrize("chapter", LECTURES, ids=lambda c: c.name)
-def test_notes_of_the_deck_fit_into_the_lecture(chapter):
-    deck = (course.ROOT / "slides" / f"{chapter.name}.md").read_text()
-    minutes = [float(m) for m in re.findall(r"^Notes: ([\d.]+) min", deck, re.M)]
-    assert len(minutes) == len(deck.split("\n---\n")), "each slide has its minutes"
-    assert 0.75 * chapter.lecture_minutes <= sum(minutes) <= chapter.lecture_minutes
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_make_targets_exist():

@@ -32,7 +32,6 @@ class Chapter:
     lecture_minutes: int = 0  # 0: a lab without a lecture, and so without a deck
     budget: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     ranges: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
-    guide: dict = field(default_factory=dict)  # for docs/teaching.md: drop, why, late, trouble
 
     @property
     def name(self) -> str:

@@ -10,13 +10,10 @@ one before it where the sentence points back to it ("This is ...") or is too sho
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from tools import course, source
-from tools.claims import anchor
-from tools.course import ROOT, Chapter
-from torchcourse.errors import CourseError
+from tools.claims import cells, link, table
+from tools.course import ROOT
 
 PAGE = Path("docs") / "glossary.md"
 MARK = re.compile(r"<dfn>(.*?)</dfn>")
@@ -32,59 +29,28 @@ it.
 """
 
 
-@dataclass(frozen=True)
-class Term:
-    chapter: Chapter
-    section: str  # the heading above the definition
-    name: str
-    meaning: str  # Markdown, with the term in bold
-
-    @property
-    def link(self) -> str:
-        """The section of the lecture, as the website names it in an address."""
-        page = f"../notebooks/{self.chapter.name}.ipynb#{anchor(self.section)}"
-        return f"[{self.chapter.number} · {self.section}]({page})"
-
-
 def page(root: Path = ROOT) -> str:
     """docs/glossary.md as the lectures have it now."""
-    return INTRODUCTION + "\n" + "\n".join(table(terms(root))) + "\n"
+    rows = sorted(terms(root), key=lambda row: (row[0].lower(), row[2]))
+    rows = [(f"**{name}**", meaning, where) for name, meaning, where in rows]
+    return "\n".join([INTRODUCTION, *table(("term", "what it means", "defined in"), rows), ""])
 
 
-def table(found: list[Term]) -> Iterator[str]:
-    yield from ("| term | what it means | defined in |", "|:---|:---|:---|")
-    for term in sorted(found, key=lambda term: (term.name.lower(), term.chapter.number)):
-        cells = (f"**{term.name}**", term.meaning, term.link)
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def terms(root: Path = ROOT) -> list[Term]:
-    """All marked terms, in the order of the course. Raises CourseError for one that a lecture defines twice."""
-    found = [term for chapter in course.chapters(root) for term in terms_of(chapter, root)]
-    known = set()
-    for term in found:
-        if (term.chapter.name, term.name) in known:
-            raise CourseError(f"Lecture {term.chapter.name} defines {term.name!r} twice. Mark one of the two places.")
-        known.add((term.chapter.name, term.name))
-    return found
-
-
-def terms_of(chapter: Chapter, root: Path) -> Iterator[Term]:
-    path = root / "notebooks" / f"{chapter.name}.md"
-    section = chapter.title
-    for cell in source.read(path).cells if path.exists() else []:
+def terms(root: Path = ROOT) -> Iterator[tuple[str, str, str]]:
+    """Each marked term, what it means in Markdown with the term in bold, and where it is defined."""
+    for chapter, cell, section in cells(root):
         if cell.cell_type != "markdown":
             continue
         for block in re.split(r"\n\s*\n|\n(?=\s*[-#|])", cell.source):
             heading = re.match(r"#+ (.+)", block)
             section = heading[1] if heading else section
             sentences = END.split(" ".join(block.split()).removeprefix("- "))
-            for place, sentence in enumerate(sentences):
+            for before, sentence in zip(["", *sentences], sentences, strict=False):
                 for mark in MARK.finditer(sentence):
-                    back = place and (POINTS_BACK.match(sentence) or len(sentence.split()) < 7)
-                    said = " ".join(sentences[place - 1 : place + 1] if back else [sentence])
+                    back = before and (POINTS_BACK.match(sentence) or len(sentence.split()) < 7)
                     only_first = mark.start() == 0 and mark[1][1:].islower()  # a capital that the sentence asks for
-                    yield Term(chapter, section, mark[1].lower() if only_first else mark[1], bold(said, mark[1]))
+                    said = f"{before} {sentence}" if back else sentence
+                    yield mark[1].lower() if only_first else mark[1], bold(said, mark[1]), link(chapter, section)
 
 
 def bold(sentence: str, name: str) -> str:

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from tools.course import ROOT
+from torchcourse.errors import CourseError
 
 ADVICE = {  # npm's code for a failure -> what to do about it
     "EINTEGRITY": "A package is not the one whose hash is in package-lock.json, so nothing was installed. Try another "
@@ -22,17 +23,15 @@ ADVICE = {  # npm's code for a failure -> what to do about it
 OTHERWISE = "Check the network and npm's own settings, then run this again; later it works without a network."
 
 
-class NpmError(Exception):
+class NpmError(CourseError):
     """A sentence for the user: what is missing and what to do."""
 
 
 def fetch(wanted: Path, what: str, build: Path = ROOT / "build") -> Path:
     """Return the folder node_modules with what the lock beside the package.json `wanted` names.
 
-    npm runs only when the folder is not there yet. It installs exactly the lock, checks every hash, runs no script.
-
-    what: the packages in words, for messages. build: where npm's folder is kept. The folder is made complete elsewhere
-        and then moved, so that a broken download or two builds at once leave nothing half done.
+    npm runs only when the folder is not there yet. It installs exactly the lock, checks every hash, runs no script. The
+    folder is made complete elsewhere and then moved: a broken download, or two at once, leave nothing half done.
     Raises NpmError when npm is missing, cannot reach its registry, or gets a package that is not the one in the lock.
     """
     files = [wanted, wanted.with_name("package-lock.json")]
@@ -52,14 +51,10 @@ def fetch(wanted: Path, what: str, build: Path = ROOT / "build") -> Path:
         command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"]
         command += ["--loglevel=error", "--fetch-retries=1", "--fetch-timeout=60000"]
         print(f"Fetching {what} with npm (once) ...", file=sys.stderr, flush=True)
-        try:
-            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=300)
-            failed = done.returncode != 0
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True)
+        if done.returncode:
             lines = done.stderr.strip().splitlines() or ["no message"]
             reason = next((line for line in lines if " code " in line), lines[-1])
-        except subprocess.TimeoutExpired:
-            failed, reason = True, "no answer within five minutes"
-        if failed:
             raise NpmError(f"npm could not fetch {what} ({reason}). {ADVICE.get(reason.split()[-1], OTHERWISE)}")
         if not home.exists():
             os.replace(work, home)

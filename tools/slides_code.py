@@ -10,13 +10,13 @@ import re
 import sys
 import tempfile
 import warnings
-from multiprocessing.connection import Connection
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 import torch
 
 from tools.course import ROOT
 
-LIMIT = 180  # seconds for all blocks of a deck
 # A deck's process is forked from one that has imported PyTorch, and what every optimizer imports: five seconds less.
 PROCESSES = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 PROCESSES.set_forkserver_preload(["torch", "torch._dynamo"])
@@ -52,55 +52,35 @@ def run_block(source: str, name: str, namespace: dict) -> tuple[str, str | None]
     return printed.getvalue(), raised
 
 
-def problems(deck) -> list[str]:
-    """Sentences about blocks that do something else than their slide says. The code runs in a process of its own."""
-    where = f"slides/{deck.path.name}, slide"
-    blocks = deck.code
-    if not blocks:
-        return []
-    given = [(block.source, f"<slide {block.slide}>") for block in blocks]
-    ours, theirs = PROCESSES.Pipe(duplex=False)
-    # Whatever a block writes goes away with the folder.
-    with tempfile.TemporaryDirectory() as work, tempfile.NamedTemporaryFile("w+") as said, ours:
-        child = PROCESSES.Process(target=run_blocks, args=(given, work, said.name, theirs))
-        child.start()
-        theirs.close()
-        try:
-            if not ours.poll(LIMIT):
-                return [f"{where}s: the code took longer than {LIMIT} seconds."]
-            results = ours.recv()
-        except EOFError:
-            child.join()
-            return [f"{where}s: Python stopped with status {child.exitcode}: {said.read().strip()[-500:]}"]
-        finally:
-            child.kill()
-            child.join()
-    found = []
-    for block, (printed, raised, warned) in zip(blocks, results, strict=True):
-        first = block.source.strip().splitlines()[0]
-        here = f"{where} {block.slide}, block `{first}`"
-        if raised != block.raises:
-            found.append(f"{here}: expected {block.raises or 'no exception'}, it gave {raised or 'none'}.\n{printed}")
-        elif block.output is not None and not matches(block.output, printed):
-            found.append(f"{here}: the slide shows\n{block.output}\nbut it printed\n{printed}")
-        elif raised is None and warned and block.output is None:
-            found.append(f"{here}: it warns, which a slide should not: {warned}")
-    return found
-
-
-def run_blocks(given: list[tuple[str, str]], work: str, said: str, results: Connection) -> None:
-    """The process that `problems` starts: runs blocks in a folder. What is below Python's own prints goes to a file."""
-    log = os.open(said, os.O_WRONLY)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.chdir(work)
+def run_blocks(given: list[tuple[str, str]]) -> list[tuple[str, str | None, list[str]]]:
+    """All blocks of a deck in a folder of their own: (what each printed, what it raised, its warnings)."""
     os.environ |= {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     torch.set_num_threads(1)  # the code of a slide is small, and several test processes share the cores
     namespace: dict = {"__name__": "__main__"}
     found = []
-    for source, name in given:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("default")
-            printed, raised = run_block(source, name, namespace)
-        found.append([printed, raised, "; ".join(str(warning.message) for warning in caught)])
-    results.send(found)
+    with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
+        for source, name in given:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("default")
+                printed, raised = run_block(source, name, namespace)
+            found.append((printed, raised, [str(warning.message) for warning in caught]))
+    return found
+
+
+def problems(deck) -> list[str]:
+    """Sentences about blocks that do something else than their slide says. The code runs in a process of its own."""
+    with ProcessPoolExecutor(1, PROCESSES) as pool:
+        try:
+            results = pool.submit(run_blocks, [(code.source, f"<slide {code.slide}>") for code in deck.code]).result()
+        except BrokenProcessPool:
+            return [f"slides/{deck.path.name}: the code of a slide has ended Python."]
+    found = []
+    for block, (printed, raised, warned) in zip(deck.code, results, strict=True):
+        here = f"slides/{deck.path.name}, slide {block.slide}, block `{block.source.splitlines()[0]}`"
+        if raised != block.raises:
+            found.append(f"{here}: expected {block.raises or 'no exception'}, it gave {raised or 'none'}.\n{printed}")
+        elif block.output is not None and not matches(block.output, printed):
+            found.append(f"{here}: the slide shows\n{block.output}but it printed\n{printed}")
+        elif raised is None and warned and block.output is None:
+            found.append(f"{here}: it warns, which a slide should not: {'; '.join(warned)}")
+    return found

@@ -1,5 +1,4 @@
 """Benchmarks of the course: `python -m tools.bench --help`, or `make bench`.
 
-Each comparison is a module with `measure(rows, quick, say)` that returns plain numbers; its docstring says what they
-mean. `rows` keeps each of them as soon as it is measured.
+Each part is a function of `quick` that returns plain numbers; the docstring of its module says what they mean.
 """

@@ -1,6 +1,4 @@
-"""The course on a GPU machine: `python -m tools.gpu --help`, or `make gpu`.
+"""The course on a GPU machine: `make gpu`, or `python -m tools.gpu --help`. `course` executes the notebooks.
 
-`machine` looks at what is there, `carry` brings what traveled along (wheels, data) into reach, `parts` runs each part
-in a process of its own with a time limit, `course` executes the notebooks. Before the wheels are in reach nothing is
-imported from outside the standard library but PyTorch.
+Until the packages from the wheelhouse are in reach, nothing is imported but the standard library and PyTorch.
 """

@@ -1,25 +1,60 @@
-"""What several exercises of this chapter need."""
+"""What several exercises of this chapter need, and those of the capstone that export."""
 
-import contextlib
 import io
 import logging
+import os
+import re
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labcheck.authoring import Incorrect
 
 SECONDS = 60.0  # for a check that exports, traces or compiles: the first one imports much of PyTorch
 
 
-def quietly() -> contextlib.ExitStack:
+@contextmanager
+def quietly() -> Iterator[None]:
     """Without what PyTorch prints, warns of and logs when an export or a file fails."""
-    stack = contextlib.ExitStack()
-    stack.enter_context(warnings.catch_warnings(action="ignore"))
-    stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-    stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-    for name in ("torch.export", "torch.fx.experimental.symbolic_shapes", "torch._library"):
-        log = logging.getLogger(name)
-        stack.callback(log.setLevel, log.level)
-        log.setLevel(logging.CRITICAL)
-    return stack
+    logging.disable(logging.ERROR)
+    nowhere = io.StringIO()
+    try:
+        with warnings.catch_warnings(action="ignore"), redirect_stderr(nowhere), redirect_stdout(nowhere):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
-def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def first_line(said: Any) -> str:
+    """What an error says, without the places of PyTorch's own files, and without random names."""
+    line = (str(said).strip().splitlines() or [type(said).__name__])[0]
+    return re.sub(r" \(with implementation in <.*?>\)|_[0-9a-f]{12}", "", line)
+
+
+def attempt(function: Callable, *inputs: Any) -> Any:
+    """What the function returns, or the first line of its error."""
+    try:
+        return function(*inputs)
+    except Exception as error:
+        return first_line(error)
+
+
+def results(model: Callable, batches: Sequence[Tensor]) -> list[Any]:
+    """What a model or a program returns for each batch, or the first line of its error."""
+    with torch.no_grad():  # as a decorator, it could not be sent to another process
+        return [attempt(model, batch.clone()) for batch in batches]
+
+
+def program(path: str, batches: Sequence[Tensor]) -> dict[str, Any]:
+    """What an exported program in a file does with each batch, twice, and the size of the file."""
+    with quietly():
+        read = attempt(lambda: torch.export.load(path).module())
+        if isinstance(read, str):
+            problem = "At `path`, there is no exported program that `torch.export.load` can read."
+            look = "`torch.export.export`, then `torch.export.save(program, path)`, not `torch.save`"
+            raise Incorrect(problem, yours=read.replace(path, "path"), look=look)
+        return {"bytes": os.path.getsize(path), "logits": results(read, batches), "again": results(read, batches)}

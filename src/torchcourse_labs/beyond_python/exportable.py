@@ -1,6 +1,5 @@
 """A model that decides in tensors, so that it can be exported for any batch size."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, call, line_of, near, observe, same, wrong_if
-from torchcourse_labs.beyond_python._shared import SECONDS, first_line, quietly
+from torchcourse_labs.beyond_python._shared import SECONDS, quietly, results
 
 
 class Exportable(nn.Module):
@@ -27,141 +26,102 @@ class Exportable(nn.Module):
 solution = Exportable
 
 
-def draw(rng: Inputs) -> tuple[int, dict[str, Tensor], list[Tensor]]:
-    """Dark and light batches, some with a page of the other kind, an empty one, and a faint one."""
-    width = rng.size(4, 9)
-    shapes = {"hidden.weight": (width, 144), "hidden.bias": (width,), "out.weight": (10, width), "out.bias": (10,)}
-    weights = {name: rng.randn(*shape) * 0.3 for name, shape in shapes.items()}
+def draw(rng: Inputs) -> list[Tensor]:
+    """Dark and light batches; the large ones have a page of the other kind, an empty one, and a faint one."""
     batches = []
-    for size, light in ((3, False), (2, True), (1, False), (1, True), (7, True), (8, False), (20, True)):
+    for size, light in ((3, False), (2, True), (1, False), (7, True), (8, False), (20, True)):
         images = rng.rand(size, 1, 12, 12) * (0.25 + 0.25 * rng.rand(size, 1, 1, 1))
-        if size > 6:
+        if size > 3:
             images[2] = 1 - images[2] * 0.3
             images[4] = 0
             images[5] *= 0.0015
         batches.append(1 - images if light else images)
-    return width, weights, batches
+    return batches
 
 
 def exported(answer: Callable, width: int, weights: dict[str, Tensor], batches: list[Tensor]) -> dict[str, Any]:
     """A probe: what a model computes for each batch, and what its program does, exported with the first batch."""
-    attempted(answer)
+    model = attempted(answer) if isinstance(answer, nn.Module) else call(answer, width)
     with quietly():
-        model = answer if isinstance(answer, nn.Module) else call(answer, width)
-        if model is answer or not isinstance(model, nn.Module):
-            return {"instead": model}
-        shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-        if shapes != {name: tuple(value.shape) for name, value in weights.items()}:
-            return {"instead": f"a model with {shapes}"}
-        model.load_state_dict(weights)
+        try:
+            model.eval().load_state_dict(weights)
+        except (AttributeError, RuntimeError):
+            expected = "a class that makes an `nn.Module` with the parameters of `Scanner`, so that its weights fit"
+            yours = f"an object of the class {type(model).__name__}"
+            raise Incorrect("Give the check your class.", expected, yours) from None
         with torch.no_grad():
-            eager = [call(model.eval(), batch.clone(), may_change=True) for batch in batches]
-        found: dict[str, Any] = {"eager": eager, "refused": "", "program": []}
+            seen = {"eager": [call(model, batch.clone(), may_change=True) for batch in batches]}
         try:
             dynamic = ({0: torch.export.Dim("batch")},)
             program = torch.export.export(model, (batches[0].clone(),), dynamic_shapes=dynamic).module()
         except Exception as error:
-            lines = re.findall(r'File "[^"]*", line \d+, in \w+\n +(.*)', str(error).partition("raised this error")[2])
-            return found | {
-                "refused": str(error)[:5000] or type(error).__name__,
-                "line": lines[-1].strip() if lines else line_of(error),
-            }
-        for batch in batches:
-            try:
-                with torch.no_grad():
-                    found["program"].append(program(batch.clone()))
-            except Exception as error:
-                found["program"].append(first_line(error))
-    return found
-
-
-def inverted(images: Tensor) -> Tensor:
-    return torch.where(images.mean() > 0.5, 1 - images, images)
-
-
-def inverted_one_by_one(images: Tensor) -> Tensor:
-    return torch.where(images.mean((1, 2, 3), keepdim=True) > 0.5, 1 - images, images)
-
-
-def stretched(images: Tensor, more: float = 0, least: float = 0) -> Tensor:
-    largest = images.amax(dim=(1, 2, 3), keepdim=True)
-    return images / (torch.where(largest > 0, largest, 1.0).clamp(min=least) + more)
+            return seen | {"refused": str(error)[:5000] or type(error).__name__, "line": line_of(error)}
+        return seen | {"program": results(program, batches)}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    width, weights, batches = draw(rng)
-    seen = observe(answer, exported, width, weights, batches)
+    original, batches = Exportable(rng.size(11, 16)), draw(rng)
+    weights = {name: rng.randn(*value.shape) * 0.3 for name, value in original.state_dict().items()}
+    original.load_state_dict(weights)
+    seen = observe(answer, exported, original.out.in_features, weights, batches)
+    expected, eager = results(original, batches), seen["eager"]
+    if all(isinstance(result, Tensor) for result in eager) and not near(eager, expected):
+        judge_eager(eager, expected, original, batches)
+    names = [f"a batch of {len(batch)} with the mean {batch.mean():.2f}" for batch in batches]
+    for name, yours, right in zip(names, eager, expected, strict=True):
+        look = "invert a batch if its mean is above 0.5; divide each image by its own largest value; hidden, ReLU, out"
+        same(yours, right, f"Your model's result for {name}", look=look)
+    refused = seen.get("refused", "")
     wrong_if(
-        "instead" in seen,
-        "no_class",
-        "Give the check your class: it makes an `nn.Module` with the parameters of `Scanner`, so that its weights fit.",
-        expected=f"a model with { {name: tuple(value.shape) for name, value in weights.items()} }",
-        yours=seen.get("instead"),
+        "data-dependent" in refused,
+        "decided_in_python",
+        "Your model computes the right thing, but it can't be exported: a decision in Python depends on pixels, and "
+        "during export there are none.",
+        look=f"`torch.where` decides inside the graph; {seen.get('line') or 'each `if`'}",
     )
-
-    def results(prepare: Callable) -> list[Tensor]:
-        first, first_bias, last, last_bias = weights.values()
-        inputs = [prepare(batch).flatten(1) for batch in batches]
-        return [F.linear(F.relu(F.linear(x, first, first_bias)), last, last_bias) for x in inputs]
-
-    expected = results(lambda x: stretched(inverted(x)))
-
-    def looks(*prepare: Callable) -> bool:
-        wrong = not near(seen["eager"], expected)
-        return wrong and any(near(seen["eager"], results(each)) for each in prepare)
-
-    others = (inverted_one_by_one, lambda x: x, lambda x: 1 - x, lambda x: 1 - inverted(x))
     wrong_if(
-        looks(*(lambda x, other=other: stretched(other(x)) for other in others)),
+        "specialized" in refused,
+        "constant_batch",
+        "Your model computes the right thing, but the batch size is a constant in its graph. A loop over images, "
+        "`len(images)` and `int(...)` make it one.",
+        look="operations on the whole batch; `images.shape[0]` stays a symbol, and `flatten(1)` needs no size",
+    )
+    if refused:
+        problem = "Your model computes the right thing, but it can't be exported."
+        raise Incorrect(problem, yours=refused.strip().splitlines()[0], look=seen["line"])
+    for name, yours, right in zip(names, seen["program"], expected, strict=True):
+        same(yours, right, f"The exported program's result for {name}")
+
+
+@torch.no_grad()
+def judge_eager(eager: list[Tensor], expected: list[Tensor], original: Exportable, batches: list[Tensor]) -> None:
+    """Name what is wrong before the export: other pages are inverted, or the divisor is another."""
+
+    def logits(pages: list[Tensor]) -> list[Tensor]:
+        stretched = [(page / page.amax((1, 2, 3), True)).nan_to_num().flatten(1) for page in pages]
+        return [original.out(F.relu(original.hidden(x))) for x in stretched]
+
+    wrong_if(
+        any(result.isnan().any() for result in eager),
+        "empty_page",
+        "An empty page gives nan: it is divided by its largest value, which is 0. The original leaves such a page "
+        "alone.",
+    )
+    one_by_one = [torch.where(batch.mean((1, 2, 3), True) > 0.5, 1 - batch, batch) for batch in batches]
+    turned_around = [batch if batch.mean() > 0.5 else 1 - batch for batch in batches]
+    wrong_if(
+        any(near(eager, logits(pages)) for pages in (batches, one_by_one, turned_around)),
         "wrong_pages",
         "You don't invert the same pages as the original. It inverts a whole batch if the mean of all its pixels is "
         "above 0.5, and leaves other batches as they are.",
         look="what you take the mean of; in `torch.where`: the condition, then what holds where it is true",
     )
     wrong_if(
-        looks(lambda x: inverted(x) / inverted(x).amax(dim=(1, 2, 3), keepdim=True)),
-        "empty_page",
-        "An empty page gives nan: it is divided by its largest value, which is 0. The original leaves such a page "
-        "alone.",
-    )
-    small = (1e-6, 1e-5, 1e-4, 1e-3, 1 / 255, 1e-2, 0.1)
-    wrong_if(
-        looks(*(lambda x, v=v, o=o: stretched(inverted(x), **{o: v}) for o in ("more", "least") for v in small)),
+        near([result[:5] for result in eager], [right[:5] for right in expected]),  # the sixth page is the faint one
         "faint_pages",
-        "You divide some pages by more than their largest value: you add a small number to it, or you limit it from "
-        "below. Only an empty page needs a divisor other than its largest value.",
+        "You divide a faint page by another number than its largest value. Only an empty page needs another divisor.",
+        look="a number that you add to the largest value, a lower limit",
     )
-    wrong_if(
-        looks(lambda x: inverted(x) / inverted(x).max()),
-        "one_largest",
-        "You divide all images by the largest value of the batch; each image has its own.",
-        look="`amax(dim=(1, 2, 3), keepdim=True)`",
-    )
-    names = [f"a batch of {len(batch)} with the mean {batch.mean():.2f}" for batch in batches]
-    for name, yours, right in zip(names, seen["eager"], expected, strict=True):
-        same(yours, right, f"Your model's result for {name}")
-    wrong_if(
-        "data-dependent" in seen["refused"],
-        "decided_in_python",
-        "Your model computes the right thing, but it can't be exported: a decision in Python depends on pixels, and "
-        "during export there are none.",
-        look=f"{seen.get('line') or 'each `if`'}: `torch.where` decides inside the graph",
-    )
-    wrong_if(
-        "specialized" in seen["refused"],
-        "constant_batch",
-        "Your model computes the right thing, but the batch size is a constant in its graph. A loop over images, "
-        "`len(images)` and `int(...)` make it one.",
-        look="operations on the whole batch; `images.shape[0]` stays a symbol, and `flatten(1)` needs no size",
-    )
-    if seen["refused"]:
-        raise Incorrect(
-            "Your model computes the right thing, but it can't be exported.",
-            yours=seen["refused"].strip().splitlines()[0],
-            look=seen["line"],
-        )
-    for name, yours, right in zip(names, seen["program"], expected, strict=True):
-        same(yours, right, f"The exported program's result for {name}")
 
 
 exercise = Exercise(
@@ -172,10 +132,8 @@ exercise = Exercise(
     takeaway="What Python decides is decided once, during export. What tensors decide stays in the graph.",
     hints=(
         "In three places, Python looks at pixels or counts images: two `if`s and a loop. Write each with tensors.",
-        "In `torch.where(condition, a, b)`, the condition can have one element in all, or one for each image. "
-        "`images.amax(dim=(1, 2, 3), keepdim=True)` has the largest value of each image.",
-        "Make the divisor safe before you divide: `torch.where(largest > 0, largest, 1.0)`. `images.flatten(1)` "
-        "needs no batch size.",
+        "`images.amax(dim=(1, 2, 3), keepdim=True)` has the largest value of each image. Make the divisor safe before "
+        "you divide: `torch.where(largest > 0, largest, 1.0)`. `images.flatten(1)` needs no batch size.",
     ),
     judge=judge,
     seconds=SECONDS,

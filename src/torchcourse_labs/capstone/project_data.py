@@ -2,61 +2,46 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 from torchcourse.data import ImageSet, files
 
 SHAPES = {"mnist": (1, 28, 28), "fashion_mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 
 
-@dataclass
-class Seen:
-    """Of two splits with one seed, and one with another: what is in them."""
-
-    form: bool
-    names: list[str] = field(default_factory=list)  # the data sets that were loaded
-    parts: list[dict] = field(default_factory=list)  # train and validation, three times
-
-
-def numbered(name: str, which: str, n: int) -> tuple[Tensor, Tensor]:
-    """Images and labels in place of a data set's: each image carries its own number, and tells the two splits apart."""
-    images = torch.full((n, *SHAPES[name]), 128, dtype=torch.uint8)
-    rows = torch.arange(n)
-    images[:, 0, 0, 0], images[:, 0, 0, 1], images[:, 0, 0, 2] = rows % 256, rows // 256, 255 * (which == "test")
-    return images, rows * 7 % 10
-
-
-def contents(part: Any) -> dict:
+def contents(part: ImageSet) -> dict[str, Any]:
     """The numbers of the images; whether one is a test image, and whether pixels and labels are still theirs."""
     corner = part.images[:, 0, 0, :3].long()
     rows = corner[:, 0] + 256 * corner[:, 1]
-    pixels = bool((part.images[:, :, 1:] == 128).all())
-    labels = part.labels.tolist() == (rows * 7 % 10).tolist()
-    return {"rows": rows.tolist(), "test": bool(corner[:, 2].any()), "labels": labels, "pixels": pixels}
+    own = bool((part.images[:, :, 1:] == 128).all()) and part.labels.tolist() == (rows * 7 % 10).tolist()
+    return {"rows": rows.tolist(), "test": bool(corner[:, 2].any()), "own": own}
 
 
-def split(answer: Callable, n: int, seed: int) -> dict:
-    """A probe: call the answer where `data.load` gives n numbered images in place of the real ones."""
+def split(answer: Callable, n: int, seed: int) -> dict[str, Any]:
+    """A probe: two splits with one seed and one with another, where `data.load` gives n numbered images."""
     loaded, parts = {}, []
 
     def find(name: str, which: str, folder: Any) -> tuple[Tensor, Tensor]:
         loaded[name] = None
-        return numbered(name, which, n)
+        images, rows = torch.full((n, *SHAPES[name]), 128, dtype=torch.uint8), torch.arange(n)
+        for place, value in enumerate((rows % 256, rows // 256, 255 * (which == "test"))):
+            images[:, 0, 0, place] = value
+        return images, rows * 7 % 10
 
     with mock.patch.object(files, "find", find):
         for each in (seed, seed, seed + 1):
             found = call(answer, each)
-            pair = isinstance(found, tuple | list) and len(found) == 2
-            if not pair or not all(isinstance(part, ImageSet) for part in found):
-                return {"form": False}
+            if not isinstance(found, tuple | list) or [isinstance(part, ImageSet) for part in found] != [True, True]:
+                raise Incorrect("Your function should return two image sets: (train_set, validation_set).")
             parts += map(contents, found) if loaded else []
-    return {"form": True, "names": [*loaded], "parts": parts}
+    if len(loaded) != 1:
+        raise Incorrect('Both sets should come from one data set: `data.load(NAME, "train")`.')
+    return {"parts": parts}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
@@ -66,24 +51,12 @@ def judge(answer: Any, rng: Inputs) -> None:
 
 
 def judge_split(answer: Any, n: int, seed: int) -> None:
-    seen = Seen(**observe(answer, split, n, seed))
-    wrong_if(
-        not seen.form,
-        "form",
-        "Your function should return two image sets: (train_set, validation_set).",
-        look="`subset` of an ImageSet is an ImageSet",
-    )
-    wrong_if(
-        len(seen.names) != 1,
-        "source",
-        "Both sets should come from one data set that `data.load` gives, so that this check can follow its images.",
-        look='`data.load(NAME, "train")`, once',
-        yours=seen.names,
-    )
-    (train, validation, train_again, validation_again, _, other) = seen.parts
+    seen = observe(answer, split, n, seed)
+    train, validation, train_again, validation_again, _, other = seen["parts"]
     rows, held_out = train["rows"], validation["rows"]
-    if not (train["pixels"] and validation["pixels"]):
-        raise Incorrect("The pixels are not those of the data set: the model scales them, not the split.")
+    if not (train["own"] and validation["own"]):
+        look = "`subset` takes images and labels together, and leaves the scaling to the model"
+        raise Incorrect("Pixels or labels are no longer those of their images.", look=look)
     wrong_if(
         train["test"] or validation["test"],
         "test_images",
@@ -91,31 +64,15 @@ def judge_split(answer: Any, n: int, seed: int) -> None:
         look="both sets come from the training images",
     )
     wrong_if(
-        {*rows} & {*held_out},
-        "overlap",
-        "At least one image is in both sets: the model has already learned what you choose by.",
-    )
-    wrong_if(
         sorted(rows + held_out) != list(range(n)),
-        "lost_or_twice",
-        f"The two sets together should have each of the {n} images once.",
+        "each_once",
+        f"The two sets together should have each of the {n} images once: an image in both is learned before you choose "
+        "by it.",
         look="`torch.randint` can repeat a number, `torch.randperm` does not; where does the slice end?",
-        yours=f"{len(rows) + len(held_out)} images, {len({*rows, *held_out})} different ones",
+        yours=f"{len(rows)} and {len(held_out)} images, {len({*rows, *held_out})} different ones",
     )
-    wrong_if(
-        len(held_out) != n // 10,
-        "a_tenth",
-        f"Hold out exactly a tenth of the {n} images to choose by, rounded down.",
-        look="the order, (train_set, validation_set). A coin for each image gives only about a tenth",
-        expected=f"{n - n // 10} and {n // 10} images",
-        yours=f"{len(rows)} and {len(held_out)} images",
-    )
-    wrong_if(
-        not (train["labels"] and validation["labels"]),
-        "labels",
-        "The labels no longer belong to their images.",
-        look="`subset` takes images and labels together",
-    )
+    look = "the order, (train_set, validation_set); a tenth, rounded down. A coin for each image gives about a tenth"
+    same([len(rows), len(held_out)], [n - n // 10, n // 10], f"The split of {n} images", look=look)
     wrong_if(
         {*rows} != {*train_again["rows"]} or {*held_out} != {*validation_again["rows"]},
         "not_repeatable",
@@ -139,8 +96,8 @@ exercise = Exercise(
     takeaway="Always choose by the validation images. The test images answer one question at the end.",
     hints=(
         "Shuffle the numbers from 0 to n - 1 and cut that order in two: the two parts have no image in common.",
-        "With its own `torch.Generator().manual_seed(seed)`, the order depends on the seed and on nothing else.",
-        "`images.subset(order[tenth:])`, `images.subset(order[:tenth])`.",
+        "With its own `torch.Generator().manual_seed(seed)`, the order depends on the seed alone. Then "
+        "`images.subset(order[tenth:])` and `images.subset(order[:tenth])`.",
     ),
     judge=judge,
 )

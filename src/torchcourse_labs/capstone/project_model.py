@@ -1,42 +1,36 @@
 """A model that takes bytes: scaling inside, logits out, new weights at each call."""
 
-import contextlib
-import io
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, attempted, call, observe, wrong_if
+from labcheck import probes
+from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, call, near, observe, wrong_if
 from torchcourse.lab.targets import TARGETS
+from torchcourse_labs.beyond_python._shared import attempt
 
-
-def saved_bytes(model: nn.Module) -> int:
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    return file.tell()
+FRESH = ("a new network at each call", "train mode", "the same weights after the same seed", "others after another")
 
 
 def largest_input(model: nn.Module, images: Tensor) -> float:
     """The largest number that the first layer with weights gets; 0 where that is a normalization."""
-    first: list[float] = []
+    seen = [0.0]
 
-    def note(layer: nn.Module, inputs: tuple) -> None:
-        if not first:
-            first.append(0.0 if "Norm" in type(layer).__name__ else inputs[0].detach().float().abs().max().item())
+    def note(layer: nn.Module, given: tuple) -> None:
+        seen.append(0.0 if "Norm" in type(layer).__name__ else given[0].float().abs().max().item())
 
-    layers = [layer for layer in model.modules() if isinstance(getattr(layer, "weight", None), Tensor)]
-    hooks = [layer.register_forward_pre_hook(note) for layer in layers]
+    for layer in model.modules():
+        if isinstance(getattr(layer, "weight", None), Tensor):
+            layer.register_forward_pre_hook(note)
     model(images)
-    for hook in hooks:
-        hook.remove()
-    return first[0] if first else 0.0
+    return seen[:2][-1]
 
 
-def build(answer: Any, gray: Tensor, color: Tensor, order: Tensor) -> dict:
+def build(answer: Any, gray: Tensor, color: Tensor, order: Tensor) -> dict[str, Any]:
     """A probe. gray: uint8 [7, 1, 28, 28]; color: uint8 [7, 3, 32, 32]; order: int64 [7], another order of them."""
-    if not (isinstance(answer, tuple) and len(answer) == 2 and answer[0] in ("mnist", "fashion_mnist", "cifar10")):
-        return {"kind": "form"}
+    if not (isinstance(answer, tuple) and len(answer) == 2 and answer[0] in TARGETS):
+        raise Incorrect('Give the check (NAME, build_model). NAME is "mnist", "fashion_mnist", or "cifar10".')
     name, make = answer
     attempted(make)
     images, models = color if name == "cifar10" else gray, []
@@ -46,77 +40,44 @@ def build(answer: Any, gray: Tensor, color: Tensor, order: Tensor) -> dict:
             models.append(call(make))
     model = models[0]
     if not isinstance(model, nn.Module):
-        return {"kind": "no module"}
+        raise Incorrect("`build_model()` should return an object of a class derived from nn.Module: `Net()`.")
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        return {"kind": "no weights"}
-    first, again, other = (torch.cat([p.detach().flatten().float() for p in m.parameters()]) for m in models)
-    fresh = [models[0] is not models[2], model.training, first.equal(again), not first.equal(other)]
-    seen = {"kind": "a model", "name": name, "fresh": fresh, "bytes": saved_bytes(model)}
-    model.eval()
+        raise Incorrect("PyTorch finds no weights that can learn. Are layers in a list, and not in `nn.Sequential`?")
+    first, again, other = map(probes.weights, models)
+    fresh = [model is not models[2], model.training, first.equal(again), not first.equal(other)]
+    bytes_of = [value.numel() * value.element_size() for value in model.state_dict().values()]
     with torch.no_grad():
-        try:
-            logits = model(images)
-        except Exception as error:
-            with contextlib.suppress(Exception):
-                model(images.float())
-                return {"kind": "takes floats"}
-            raise AnswerRaised(error) from error
-        single = model(images[:1])
-        seen |= {"logits": logits, "single": single, "largest": largest_input(model, images)}
-        shapes = [list(each.shape) if isinstance(each, Tensor) else None for each in (logits, single)]
-        if shapes == [[7, 10], [1, 10]]:
-            parts = order.split([1, 2, 4])
-            seen |= {"again": model(images), "apart": torch.cat([model(images[part]) for part in parts])}
-            seen["lowest"] = min(logits.min().item(), models[2].eval()(images).min().item())
+        logits = attempt(model.eval(), images)
+        if isinstance(logits, str) and isinstance(attempt(model, images.float()), Tensor):
+            return {"takes floats": True}
+        logits, single = (call(model, each, may_change=True) for each in (images, images[:1]))
+        seen = {"name": name, "fresh": fresh, "bytes": sum(bytes_of), "logits": logits, "single": single}
+        if isinstance(logits, Tensor) and logits.shape == (7, 10):
+            parts = [call(model, images[part], may_change=True) for part in order.split([1, 2, 4])]
+            seen |= {"apart": parts, "largest": largest_input(model, images)}
+            seen |= {"again": model(images), "other": models[2].eval()(images)}
     return seen
-
-
-def are_ones(sums: Tensor) -> bool:
-    return bool((sums - 1).abs().max() < 1e-3)
-
-
-FRESH = ("a new network at each call", "train mode", "the same weights after the same seed", "others after another")
 
 
 def judge(answer: Any, rng: Inputs) -> None:
     order = rng.permutation(7)
     seen = observe(answer, build, rng.images(7, 1, 28, 28), rng.images(7, 3, 32, 32), order)
     wrong_if(
-        seen["kind"] == "form",
-        "form",
-        "Give the check the name of your data set and the function: (NAME, build_model).",
-        look='NAME is "mnist", "fashion_mnist", or "cifar10"',
-    )
-    wrong_if(
-        seen["kind"] == "no module",
-        "no_module",
-        "`build_model()` should return a model, an object of a class derived from nn.Module.",
-        look="`return Net()`, with parentheses",
-    )
-    wrong_if(
-        seen["kind"] == "no weights",
-        "no_weights",
-        "PyTorch finds no weights in your model that can learn. Layers in a Python list or dict are not part of it.",
-        look="`nn.Sequential` or `nn.ModuleList` around the layers; `requires_grad`",
-    )
-    wrong_if(
-        seen["kind"] == "takes floats",
+        "takes floats" in seen,
         "takes_floats",
         "Your model takes floats, but images arrive as bytes (uint8). Callers should not have to prepare them.",
         look="turn them into floats in `forward`, or in a first layer",
     )
-    logits, single = seen["logits"], seen["single"]
-    for images, result in ((7, logits), (1, single)):
+    logits = seen["logits"]
+    for result, images in ((logits, 7), (seen["single"], 1)):
         wrong_if(
-            not isinstance(result, Tensor) or result.shape != (images, 10),
+            not isinstance(result, Tensor) or result.shape != (images, 10) or result.dtype != torch.float32,
             "shape",
             "The model should return logits: a row for each image, a column for each of the ten classes.",
             look="`squeeze()` also removes a batch of one",
-            expected=f"shape [{images}, 10]",
-            yours=f"shape {list(result.shape)}" if isinstance(result, Tensor) else result,
+            expected=f"a float32 tensor of shape ({images}, 10)",
+            yours=result,
         )
-    if logits.dtype != torch.float32:
-        raise Incorrect("The logits should be float32.", yours=str(logits.dtype))
     wrong_if(
         seen["fresh"] != [True] * 4,
         "not_fresh",
@@ -129,30 +90,27 @@ def judge(answer: Any, rng: Inputs) -> None:
         f"Your first layer gets numbers up to {seen['largest']:.0f}. Scale the bytes first, or it learns slowly.",
         look="`/ 255`, then mean and standard deviation",
     )
-    if torch.allclose(logits[:1].expand_as(logits), logits, atol=1e-6):
+    if near(logits[:1].expand_as(logits), logits):
         raise Incorrect("All images get the same logits.", look="what becomes of the images in `forward`")
     wrong_if(
-        seen["lowest"] >= 0 or (logits.max() <= 0 and are_ones(logits.exp().sum(1))),
+        min(logits.min(), seen["other"].min()) >= 0 or near(logits.exp().sum(1), torch.ones(7), 1e-3),
         "no_logits",
         "Your logits look like the output of a softmax, a log_softmax, a sigmoid, or a ReLU. Return what the last "
         "linear layer gives.",
         look="`cross_entropy` has a softmax inside, and a second one flattens the gradients",
     )
-    stable = torch.allclose(seen["again"], logits, atol=1e-4)
     wrong_if(
-        not stable or not torch.allclose(seen["apart"], logits[order], rtol=1e-3, atol=1e-3),
+        not near(seen["again"], logits, 1e-3, 1e-3) or not near(torch.cat(seen["apart"]), logits[order], 1e-3, 1e-3),
         "not_alone",
         "In eval mode, the logits of an image are different the second time, or depend on the other images.",
         look="`F.dropout` needs `training=self.training`; normalize with numbers that are known beforehand",
     )
-    most = TARGETS[seen["name"]].bytes
     wrong_if(
-        seen["bytes"] > most,
+        seen["bytes"] > TARGETS[seen["name"]].bytes,
         "too_large",
-        "Your weights alone take more bytes than the exported file may have.",
+        f"Your weights alone take {seen['bytes']:,} bytes, and the exported file may have "
+        f"{TARGETS[seen['name']].bytes:,}.",
         look="where are the parameters? Usually in a linear layer after a large image",
-        expected=f"{most:,} bytes or fewer",
-        yours=f"{seen['bytes']:,} bytes",
     )
 
 
@@ -164,10 +122,8 @@ exercise = Exercise(
     takeaway="What is inside the model cannot be forgotten later: scaling and normalization travel with the weights.",
     hints=(
         "Start with the smallest network that could work: two convolutions and a linear layer.",
-        "`images.float() / 255` belongs in `forward`. So do the mean and the standard deviation, "
-        "or `models.Normalize(NAME)` as the first layer.",
-        "`return nn.Sequential(models.Normalize(NAME), nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), …, nn.Flatten(), "
-        "nn.Linear(…, 10))`",
+        "`images.float() / 255` belongs in `forward`, and so do mean and standard deviation. Or: `return "
+        "nn.Sequential(models.Normalize(NAME), nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), …, nn.Linear(…, 10))`",
     ),
     judge=judge,
 )

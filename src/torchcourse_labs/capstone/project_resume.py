@@ -2,35 +2,33 @@
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
+from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, equal, observe, wrong_if
+from torchcourse_labs.capstone import _training as training
+from torchcourse_labs.capstone._training import EPOCHS, KILLED, PER_EPOCH, epochs
 
-from labcheck import ranks
-from labcheck.authoring import Exercise, Incorrect, Inputs, attempted, observe, wrong_if
-from torchcourse_labs.capstone._training import (
-    EPOCHS,
-    KILLED,
-    PER_EPOCH,
-    draw,
-    each_image_once,
-    epochs,
-    perform,
-    settings,
-)
+LEFT = PER_EPOCH * (EPOCHS - 1)  # steps from the checkpoint after the first epoch to the end
+DIFFERS = {
+    "": ("", ""),
+    "weights": ("the weights are not those of the undisturbed run", "the model's state_dict"),
+    "rows": ("the images come in a different order", "let the order depend only on seed and epoch"),
+    "settings": ("the learning rate, or another setting of the optimizer, takes a different course", "the schedule"),
+    "state": ("the optimizer has lost what it remembered of earlier gradients", "`optimizer.state_dict()`"),
+    "draws": ("the model draws other random numbers", "seed again in each epoch, or save `torch.get_rng_state()`"),
+}
 
 
 def first_difference(steps: list[dict], others: list[dict]) -> str:
     """What differs first between two runs, step by step; "" if nothing does."""
-    for one, other in zip(steps, others, strict=False):
-        for what in ("weights", "rows", "settings", "state", "draws"):
-            if one.get(what) != other.get(what):
-                return what
-    return ""
+    pairs = zip(steps, others, strict=False)
+    differ = (what for one, other in pairs for what in DIFFERS if one.get(what) != other.get(what))
+    return next(differ, "")
 
 
-def interrupt(answer: Any, samples: tuple, starts: list, seed: int, kill_in: int) -> dict:
+def interrupt(answer: Any, samples: tuple, starts: list, how: dict, kill_in: int) -> dict:
     """A probe: a whole run, one with another seed, and what happens to runs that are called again: one killed in a
     step, one killed in the middle of a save, and one that had finished.
 
@@ -39,81 +37,46 @@ def interrupt(answer: Any, samples: tuple, starts: list, seed: int, kill_in: int
     """
     attempted(answer)
     with tempfile.TemporaryDirectory() as home:
-        inputs = samples, starts, settings(seed)
-        outcome = perform(answer, 1, home, 1, *inputs, "whole", noise=True)
-        ranks.judge(outcome)
-        whole = outcome[0].value
+        inputs = samples, starts, how
+        run = partial(training.perform, answer, 1, home)
+        whole = training.alone(answer, home, 1, *inputs, "whole")
         if whole["returned"] != "a model":
             return whole
         steps = whole["steps"]
         seen = {"returned": "a model", "learned": whole["learned"], "rows": [step["rows"] for step in steps]}
         seen["left"] = any(step.get("left") for step in steps)
-        if seen["left"] or not seen["learned"] or not each_image_once(seen["rows"], samples[0]):
+        if seen["left"] or not seen["learned"] or not training.each_image_once(seen["rows"], samples[0]):
             return seen
 
-        other = perform(answer, 1, home, 2, samples, starts, settings(seed + 1) | {"epochs": 1}, "other", noise=True)
-        ranks.judge(other)
-        others = other[0].value.get("steps", [])[:PER_EPOCH]
-        alike = [
-            [step[what] for step in others] == [step[what] for step in steps[:PER_EPOCH]] for what in ("rows", "draws")
-        ]
-        seen["seedless"] = any(alike)
-        if seen["seedless"]:
-            return seen
+        other = training.alone(answer, home, 2, samples, starts, how | {"seed": how["seed"] + 1}, "other")
+        pairs = [*zip(steps[:PER_EPOCH], other["steps"], strict=False)]
+        seen["seedless"] = any(pairs and all(a[what] == b[what] for a, b in pairs) for what in ("rows", "draws"))
 
-        perform(answer, 1, home, 3, *inputs, "killed", noise=True, kill_in=kill_in)
+        run(3, *inputs, "killed", kill_in=kill_in)
         file = Path(home, KILLED)
         killed = json.loads(file.read_text()) if file.exists() else []  # an answer that never came to that step
-        outcome = perform(answer, 1, home, 4, *inputs, "killed", noise=True)
-        resumed = outcome[0].value if outcome.ok else {"steps": [], "weights": whole["weights"]}
+        again = run(4, *inputs, "killed")
+        resumed = again[0].value if again.ok else {"steps": [], "weights": whole["weights"]}
         later = resumed["steps"]
-        seen |= {"fresh": bool(killed), "stopped": outcome.sentence(), "later": len(later)}
-        seen |= {"repeated": first_difference(steps, killed), "differs": ""}
-        if 0 < len(later) < len(steps):
-            rest = steps[-len(later) :]
-            same_images = [step["rows"] for step in rest] == [step["rows"] for step in later]
-            first = first_difference(rest[:1], later[:1])
-            seen["differs"] = first if same_images or first == "weights" else "rows"
-            seen["differs"] = seen["differs"] or first_difference(rest, later)
-        if not seen["differs"] and not torch.equal(whole["weights"], resumed["weights"]):
+        seen |= {"stopped": again.sentence(), "later": len(later)}
+        seen |= {"repeated": first_difference(steps, killed), "differs": first_difference(steps[-len(later) :], later)}
+        if not seen["differs"] and not equal(whole["weights"], resumed["weights"]):
             seen["differs"] = "weights"
-        if seen["stopped"] or seen["differs"] or not killed:
+        if seen["stopped"] or seen["differs"] or len(later) != LEFT:
             return seen
 
-        perform(answer, 1, home, 5, *inputs, "cut", noise=True, cut=2)
-        outcome = perform(answer, 1, home, 6, *inputs, "cut", noise=True)
-        seen["cut"] = outcome.ok and torch.equal(outcome[0].value["weights"], whole["weights"])
-        finished = perform(answer, 1, home, 7, *inputs, "whole", noise=True)
-        seen["more"] = finished.sentence() or len(finished[0].value.get("steps", [None]))
-    return seen
-
-
-DIFFERS = {
-    "weights": ("the weights are not those of the undisturbed run", "the model's state_dict"),
-    "rows": ("the images come in a different order", "let the order depend only on seed and epoch"),
-    "settings": ("the learning rate, or another setting of the optimizer, takes a different course", "the schedule"),
-    "state": ("the optimizer has lost what it remembered of earlier gradients", "`optimizer.state_dict()`"),
-    "draws": ("the model draws other random numbers", "seed again in each epoch, or save `torch.get_rng_state()`"),
-    "": ("", ""),
-}
+        run(5, *inputs, "cut", cut=2)
+        again = run(6, *inputs, "cut")
+        seen["cut"] = again.ok and equal(again[0].value["weights"], whole["weights"])
+        again = run(7, *inputs, "whole")
+        return seen | {"more": again.sentence() or len(again[0].value.get("steps", [None]))}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    samples, starts, seed, kill_in = draw(rng)
-    seen = observe(answer, interrupt, samples, starts, seed, kill_in)
-    wrong_if(
-        seen["returned"] != "a model",
-        "returned",
-        f"Your function should return the trained model; it returned an object of type {seen['returned']}.",
-        look="the model itself, without DDP around it",
-    )
-    wrong_if(
-        not each_image_once(seen["rows"], samples[0]),
-        "once",
-        "An epoch should train the model that you return, in train mode, on each image once, in batches of batch_size.",
-        look="here, 48 images in batches of 8 make 6 steps an epoch, and 3 epochs 18 steps",
-        yours=f"{len(seen['rows'])} steps",
-    )
+    samples, starts, how, kill_in = training.draw(rng)
+    seen = observe(answer, interrupt, samples, starts, how, kill_in)
+    training.judge_returned(seen)
+    training.judge_rows(seen["rows"], samples[0])
     wrong_if(
         seen["left"],
         "adds_up",
@@ -132,7 +95,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["repeated"],
         "not_repeatable",
-        f"Two runs with the same seed differ before one of them is killed. What differs first: the {seen['repeated']}.",
+        f"Two runs with the same seed differ before one of them is killed: {DIFFERS[seen['repeated']][0]}.",
         look="what is random in `train`? It may depend on seed and epoch, and on nothing else",
     )
     wrong_if(
@@ -141,14 +104,13 @@ def judge(answer: Any, rng: Inputs) -> None:
         f"Called again after the kill, your training does not finish. {seen['stopped']}",
         look="do you restore the number of finished epochs, and the schedule with it?",
     )
-    left = PER_EPOCH * (EPOCHS - 1)
     wrong_if(
-        not seen["fresh"] or seen["later"] != left,
+        seen["later"] != LEFT,
         "other_steps",
-        f"After the kill in the second epoch, your training should take the last {left} steps again, from the "
+        f"After the kill in the second epoch, your training should take the last {LEFT} steps again, from the "
         "checkpoint after the first.",
         look="is there a file in `folder` after each epoch? Does the next call read it, with the number of epochs?",
-        yours=f"{seen['later']} steps" if seen["fresh"] else "in an empty folder, it does not begin with step 1",
+        yours=f"{seen['later']} steps",
     )
     what, look = DIFFERS[seen["differs"]]
     wrong_if(seen["differs"], "resumed_differently", f"After the kill, {what}.", look=look)
@@ -175,9 +137,8 @@ exercise = Exercise(
     seconds=60,
     takeaway="Resumed means equal, bit for bit. Weights, optimizer, schedule, order, random numbers: all of it.",
     hints=(
-        "First write the loop without saving, and ask of each line: what does it use that an earlier step changed?",
-        "You don't need to save what depends only on seed and epoch: `sampler.set_epoch(epoch)`, and "
-        "`torch.manual_seed(…)` at the start of each epoch.",
+        "First write the loop without saving, and ask of each line: what does it use that an earlier step changed? You "
+        "need not save what depends only on seed and epoch: `sampler.set_epoch(epoch)`, `torch.manual_seed(…)`.",
         "`checkpoint.save(path, model=model, optimizer=optimizer, schedule=schedule, done=epoch + 1)` after an epoch, "
         "and `checkpoint.restore` with the same parts before the first one.",
     ),

@@ -1,6 +1,6 @@
 import torch
 import torch.nn.functional as F
-from support.answers import mutant, mutants
+from support.answers import mutants
 
 from torchcourse_labs.beyond_python.my_op import sliding_mean, solution
 
@@ -28,7 +28,7 @@ def through_itself(name):
 
 def by_hand(name):
     namespace, _, operator = name.partition("::")
-    library = torch.library.Library(namespace, "DEF")
+    library = torch.library.Library(namespace, "FRAGMENT")
     LIBRARIES.append(library)
     library.define(f"{operator}(Tensor x, int width) -> Tensor")
     library.impl(operator, lambda x, width: x.unfold(1, width, 1).mean(2), "CompositeImplicitAutograd")
@@ -37,32 +37,21 @@ def by_hand(name):
 MEAN = "torch.from_numpy(sliding_mean(x.numpy(), width))"
 FAKE = "x.new_empty(x.shape[0], x.shape[1] - width + 1)"
 BACK = "around.unfold(1, ctx.width, 1).mean(dim=2)"
-AUTOGRAD = "moving_mean.register_autograd(backward, setup_context=remember)"
 
 RIGHT = [through_itself, by_hand]
 
 WRONG = {
-    "no_operator": mutants(solution, "custom_op(name", 'custom_op("lab::moving_" + "average"'),
-    "no_fake": mutants(solution, "@moving_mean.register_fake", "") + mutants(solution, FAKE, MEAN, "undefined"),
-    "wrong_promise": [
-        *mutants(solution, FAKE, "torch.empty_like(x)", "x.new_empty(x.shape[0], x.shape[1] - width)"),
-        *mutants(solution, FAKE, "torch.empty(x.shape[0], x.shape[1] - width + 1, device=x.device)"),
-    ],
-    "no_gradient": mutants(solution, AUTOGRAD, ""),
-    "none_for_width": mutants(solution, f"{BACK}, None", BACK, f"None, {BACK}", f"{BACK}, 0"),
-    "not_divided": mutants(solution, BACK, BACK.replace("mean", "sum")),
+    "no_fake": mutants(solution, "@moving_mean.register_fake", "") + mutants(solution, FAKE, MEAN),
+    "no_gradient": mutants(solution, "moving_mean.register_autograd(backward, setup_context=remember)", ""),
+    "none_for_width": mutants(solution, f"{BACK}, None", BACK, f"None, {BACK}"),
     None: [
-        *mutants(solution, "width: int", "width: float"),
-        *mutants(solution, "x: torch.Tensor, width: int", "width: int, x: torch.Tensor"),
+        *mutants(solution, FAKE, "torch.empty_like(x)", FAKE.replace("x.new_empty", "torch.empty")),
+        *mutants(solution, "custom_op(name", 'custom_op("lab::moving_" + "average"'),
         *mutants(solution, f"{MEAN}.contiguous()", "sliding_mean(x.numpy(), width)"),
-        *mutants(solution, ", setup_context=remember", ""),
         *mutants(solution, "ctx.width = ", ""),
-        *mutants(solution, MEAN, f"x if width == 1 else {MEAN}", f"{MEAN}.float()"),
         *mutants(solution, MEAN, "torch.from_numpy(sliding_mean(x.float().numpy(), width)).to(x.dtype)"),
-        *mutants(solution, MEAN, MEAN.replace("width)", "2 * width)")),
-        *mutants(solution, BACK, "gradient / ctx.width", "F.pad(gradient, (0, ctx.width - 1)) / ctx.width"),
+        *mutants(solution, BACK, BACK.replace("mean", "sum"), "gradient / ctx.width"),
         *mutants(solution, BACK, "torch.from_numpy(sliding_mean(around.numpy(), ctx.width))"),
         *mutants(solution, ".contiguous()", ""),
-        mutant(solution, ("remember(ctx,", "remember(context,"), ("ctx.width = inputs", "context.width = inputs")),
     ],
 }

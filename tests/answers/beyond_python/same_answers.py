@@ -21,39 +21,19 @@ DIFFERENCE = "((others - logits).abs().max() / logits.abs().max()).item()"
 FLIPS = "flipped.sum().item()"
 SAME = "not (flipped & sure).any()"
 
-RIGHT = [
-    in_python,
-    *mutants(solution, "bool(others", "(others"),
-    *mutants(solution, FLIPS, "flipped.sum()"),
-    *mutants(solution, "others.isfinite().all()", "not (others - others).isnan().any()"),
-]
+RIGHT = [in_python, *mutants(solution, "bool(others", "(others")]
 
 WRONG = {
-    "no_dict": [lambda *given: tuple(solution(*given).values()), lambda *given: {"flips": 3, "same": True}],
-    "wrong_sign": mutants(solution, "gained.item()", "-gained.item()", "gained.abs().item()"),
-    "flips_by_labels": [
-        *mutants(solution, FLIPS, "((before == labels).sum() - (after == labels).sum()).abs()"),
-        *mutants(solution, FLIPS, "(flipped & (before == labels)).sum()", "(after != labels).sum()"),
-        *mutants(solution, FLIPS, "((after == labels) != (before == labels)).sum()"),
-    ],
     "not_finite": mutants(solution, "others.isfinite().all()", "True", "not others.isnan().any()"),
-    "too_lenient": [
-        *mutants(solution, SAME, "True", "not (flipped.any() and sure[flipped].all())"),
-        *mutants(solution, "> tolerance", "> tolerance * logits.abs().max()"),
-    ],
-    "too_strict": [
-        *mutants(solution, SAME, "not flipped.any()", "not sure.any()"),
-        *mutants(solution, SAME, "(others - logits).abs().max() <= tolerance", "abs(gained) <= tolerance"),
-        *mutants(solution, "> tolerance", ">= tolerance", "< tolerance"),
-        *mutants(solution, "logits.topk", "others.topk"),
-    ],
     None: [
+        *mutants(solution, SAME, "True", "not flipped.any()", "(others - logits).abs().max() <= tolerance"),
+        *mutants(solution, "> tolerance", ">= tolerance"),
+        *mutants(solution, FLIPS, "((before == labels).sum() - (after == labels).sum()).abs()"),
+        *mutants(solution, FLIPS, "(flipped & (before == labels)).sum()"),
+        lambda *given: tuple(solution(*given).values()),
+        *mutants(solution, GAINED, "(before == labels).float().mean() - (after == labels).float().mean()"),
         *mutants(solution, GAINED, "(after == before).float().mean()"),
         *mutants(solution, DIFFERENCE, "(others - logits).abs().max().item()"),
-        *mutants(solution, GAINED, f"100 * ({GAINED})", "(after == labels).float().mean()"),
-        *mutants(solution, DIFFERENCE, "(others - logits).max() / logits.abs().max()"),
-        *mutants(solution, DIFFERENCE, "(others - logits).abs().max() / logits.max()"),
-        *mutants(solution, FLIPS, "flipped.float().mean()", "(flipped & sure).sum()", "None"),
-        lambda *given: {**solution(*given), "same": "yes"},
+        *mutants(solution, FLIPS, "flipped.float().mean()", "(flipped & sure).sum()"),
     ],
 }

@@ -17,18 +17,12 @@ RIGHT = [by_program]
 
 WRONG = {
     "not_traced": mutants(solution, DYNAMIC, '{"features": {0: torch.export.Dim("batch")}}'),
-    "no_onnx": [
-        *mutants(solution, "path,", "None,"),
-        lambda net, example, path: torch.save(net.state_dict(), path),
-        lambda net, example, path: torch.export.save(torch.export.export(net, (example,)), path),
-    ],
+    "no_onnx": mutants(solution, "path,", "None,"),
     "fixed_batch": mutants(solution, DYNAMIC, "None"),
-    "probabilities": [lambda net, *given: solution(nn.Sequential(net, nn.Softmax(dim=1)), *given)],
-    "names": mutants(solution, '["features"]', '["x"]') + mutants(solution, '["logits"]', "None"),
-    "weights_apart": mutants(solution, "external_data=False", "external_data=True"),
     None: [
-        lambda net, *given: solution(nn.Sequential(net, nn.Tanh()), *given),
+        *mutants(solution, '["features"]', '["x"]'),
+        *mutants(solution, "external_data=False", "external_data=True"),
+        lambda net, *given: solution(nn.Sequential(net, nn.Softmax(dim=1)), *given),
         lambda net, example, path: solution(net.half(), example.half(), path),
-        lambda net, example, path: solution(net, path),
     ],
 }

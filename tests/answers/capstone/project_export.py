@@ -1,18 +1,14 @@
 import torch
+from answers.capstone._lab import written
 from support.answers import mutants
 from torch import nn
 
-
-def export(model, example, path):
-    batch = torch.export.Dim("batch")
-    program = torch.export.export(model.eval(), (example.clone(),), dynamic_shapes=({0: batch},))
-    torch.export.save(program, path)
+export = written("export").export
 
 
 def with_dynamic(model, example, path):
-    model.eval()
     shapes = ((torch.export.Dim.DYNAMIC, *(torch.export.Dim.STATIC for _ in example.shape[1:])),)
-    torch.export.save(torch.export.export(model, (torch.zeros_like(example),), dynamic_shapes=shapes), path)
+    torch.export.save(torch.export.export(model.eval(), (torch.zeros_like(example),), dynamic_shapes=shapes), path)
 
 
 class Then(nn.Module):
@@ -31,13 +27,17 @@ def then(change):
 RIGHT = [export, with_dynamic]
 
 WRONG = {
-    "no_file": mutants(export, "torch.export.save(program, path)", "pass"),
-    "no_program": [lambda model, example, path: torch.save(model.state_dict(), path)],
     "refused": mutants(export, "example.clone()", "example[:1].clone()"),
-    "batch_size": mutants(export, ", dynamic_shapes=({0: batch},)", ""),
-    "bytes": mutants(export, "(example.clone(),)", "(example.float() / 255,)"),
+    "refuses": [
+        *mutants(export, ", dynamic_shapes=({0: batch},)", ""),
+        *mutants(export, "(example.clone(),)", "(example.float() / 255,)"),
+    ],
     "train_mode": mutants(export, "model.eval()", "model.train()"),
-    "probabilities": [then(lambda logits: logits.softmax(1))],
     "images_inside": mutants(export, "example.clone()", "example"),
-    None: [then(torch.relu), then(torch.squeeze), then(lambda logits: (logits, logits)), then(torch.Tensor.half)],
+    None: [
+        *mutants(export, "torch.export.save(program, path)", "pass", "torch.save(model.state_dict(), path)"),
+        then(lambda logits: logits.softmax(1)),
+        then(lambda logits: (logits, logits)),
+        then(torch.Tensor.half),
+    ],
 }

@@ -13,23 +13,19 @@ def choices(old, *new):
     return [(train, each) for each in mutants(choose, old, *new)]
 
 
-FASTER = 'max(seconds["bfloat16"]) < min(seconds["float32"])'
-GOOD = 'accuracy["bfloat16"] >= accuracy["float32"] - 0.005'
-
 RIGHT = [(train, choose), (with_states, choose)]
 
 WRONG = {
-    "form": [train, (train, choose, 3)],
-    "no_model": pairs("return model", "return"),
+    "returned": pairs("return model", "return"),
     "half_weights": pairs("DDP(model)", "DDP(model.to(dtype))"),
-    "not_in_half": pairs(AUTOCAST, 'torch.autocast("cpu", dtype, enabled=False)'),
-    "always_half": pairs(AUTOCAST, 'torch.autocast("cpu", torch.bfloat16)'),
-    "no_choice": [(train, lambda seconds, accuracy: torch.float32)],
-    "overlap": choices(FASTER, 'min(seconds["bfloat16"]) < min(seconds["float32"])'),
-    "accuracy": choices(GOOD, "True"),
+    "other_dtype": pairs(
+        AUTOCAST, AUTOCAST.replace("dtype != torch.float32", "False"), AUTOCAST.partition(", en")[0] + ")"
+    ),
     None: [
+        train,
+        (train, lambda seconds, accuracy: torch.float32),
+        *choices('max(seconds["bfloat16"])', 'min(seconds["bfloat16"])'),
+        *choices("faster and good", "good", "faster"),
         *choices("torch.bfloat16 if faster", '"bf16" if faster'),
-        *choices("faster and good", "good"),
-        *choices(GOOD, 'accuracy["bfloat16"] >= accuracy["float32"]'),
     ],
 }

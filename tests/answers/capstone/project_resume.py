@@ -5,7 +5,6 @@ WHOLE = (
     "torch.save({'model': model.state_dict(), 'optimizer': optimizer.state_dict(), 'schedule': schedule.state_dict()"
 )
 WHOLE += ", 'done': epoch + 1}, path)"
-CONSTANT = ("OneCycleLR(optimizer, 0.01, total_steps=steps)", "ConstantLR(optimizer, 1)")
 
 RIGHT = [train, with_states]
 
@@ -13,7 +12,7 @@ WRONG = {
     "returned": mutants(train, "return model", "return model.state_dict()", "return"),
     "once": [
         *mutants(train, "for rows in batches:", "for rows in list(batches)[:-1]:"),
-        mutant(train, ("model.train()", "model.eval()")),
+        *mutants(train, "for epoch in", "model.eval()\n    for epoch in"),
     ],
     "adds_up": mutants(train, "optimizer.zero_grad()", "pass"),
     "seed": [
@@ -25,15 +24,12 @@ WRONG = {
     "does_not_finish": mutants(train, "done=epoch + 1", "done=epoch"),
     "other_steps": [
         *mutants(train, "if path.exists():", "if False:"),
-        *mutants(train, "done=epoch + 1", "done=epoch + 2"),
         *mutants(train, 'folder / "checkpoint.pt"', 'folder.parent / "checkpoint.pt"'),
     ],
     "resumed_differently": [
         *mutants(train, RESTORE, "checkpoint.restore(path, model=model)"),
-        *mutants(train, RESTORE, "checkpoint.restore(path, optimizer=optimizer, schedule=schedule)"),
         *mutants(train, "order.set_epoch(epoch)", "order.set_epoch(epoch - done)"),
-        mutant(train, (RESTORE, "checkpoint.restore(path, model=model, schedule=schedule)"), CONSTANT),
-        mutant(train, (SEED, "pass"), ("model.train()", "model.train(); torch.manual_seed(seed)")),
+        mutant(train, (SEED, "pass"), ("for epoch in", "torch.manual_seed(seed)\n    for epoch in")),
     ],
     "half_written": mutants(train, SAVE, WHOLE),
     "after_the_end": mutants(train, "return model", "print(loss); return model"),
