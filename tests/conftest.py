@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import atexit
 import gc
-import itertools
 import os
 import random
 import shutil
 import signal
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +41,7 @@ def pytest_configure() -> None:
 ONE_BY_ONE = ("test_colab.py", "test_labs.py", "test_exercises.py")
 # Minutes each, so they come first; test_exercises.py comes in small pieces, which fill the workers at the end.
 LONG = ["grade", "labs", "switches", "grade_values", "cluster_answers", "slides", "colab"]
-LONG += ["new_chapter", "torchrun", "offline", "job"]
+LONG += ["new_chapter", "torchrun", "job"]
 ORDER = [*(f"test_{name}.py" for name in LONG), "", "test_exercises.py"]
 
 
@@ -88,18 +86,6 @@ def pytest_pyfunc_call() -> None:
     With this variable around, ipykernel leaves such lines to pytest, and no test would see them in a notebook.
     """
     os.environ.pop("PYTEST_CURRENT_TEST", None)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say where the time went: the files that took longest, setup included."""
-    seconds: dict[str, float] = defaultdict(float)
-    for report in itertools.chain(*terminalreporter.stats.values()):
-        if isinstance(report, pytest.TestReport):
-            seconds[report.nodeid.partition("::")[0]] += report.duration
-    if len(seconds) > 1:
-        terminalreporter.section("seconds by file")
-        for file, time in sorted(seconds.items(), key=lambda item: -item[1])[:25]:
-            terminalreporter.line(f"{time:7.1f}  {file}")
 
 
 @pytest.fixture(autouse=True)

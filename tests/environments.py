@@ -28,13 +28,11 @@ def closure(names: tuple[str, ...]) -> frozenset[str]:
     found, todo = set(), [(name, "") for name in names]
     while todo:
         name, extra = todo.pop()
-        if (name, extra) in found:
-            continue
-        found.add((name, extra))
-        for line in metadata.requires(name) or []:
-            need = Requirement(line)
-            if need.marker is None or need.marker.evaluate({"extra": extra}):
-                todo += [(need.name, wish) for wish in ("", *need.extras)]
+        if (name, extra) not in found:
+            found.add((name, extra))
+            for wanted in map(Requirement, metadata.requires(name) or []):
+                if wanted.marker is None or wanted.marker.evaluate({"extra": extra}):
+                    todo += [(wanted.name, wish) for wish in ("", *wanted.extras)]
     return frozenset(name for name, _ in found)
 
 

@@ -20,11 +20,6 @@ SHORTER = {
 }
 
 
-def exercises(notebook: nbformat.NotebookNode) -> list[str]:
-    """The names of the exercises whose checks a notebook calls."""
-    return build.CHECK.findall("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code"))
-
-
 def shows(cell: nbformat.NotebookNode) -> bool:
     """Whether a cell has shown something: text, or a picture, which has a text beside it."""
     return any(each.get("text") or "text/plain" in each.get("data", {}) for each in cell.get("outputs", []))
@@ -48,8 +43,8 @@ def test_an_untouched_lab_runs_to_its_end(chapter, tmp_path, monkeypatch):
     result = run.run_notebook(lab, executed, chapter.name, "lab", "cpu")
     assert not result.failures, "\n" + report.table([result])
     notebook = nbformat.read(executed, as_version=4)
-    assert exercises(notebook), "a lab without exercises"
-    assert run.outcomes(notebook) == dict.fromkeys(exercises(notebook), "not attempted")
+    exercises = build.CHECK.findall(build.code_of(notebook))
+    assert exercises and run.outcomes(notebook) == dict.fromkeys(exercises, "not attempted")
     assert "Traceback (most recent call last)" not in str([cell.get("outputs") for cell in notebook.cells])
     solved = nbformat.read(course.ROOT / "solutions" / lab.name, as_version=4)
     pairs = zip(notebook.cells, solved.cells, strict=True)
@@ -59,8 +54,8 @@ def test_an_untouched_lab_runs_to_its_end(chapter, tmp_path, monkeypatch):
 
 def test_in_a_fresh_kernel_a_check_says_what_to_run():
     """Also if only the answer is missing. A kernel that knows nothing of the course shows the cell and its comment."""
-    labs = [build.edition(chapter, "lab").cells for chapter in course.chapters()]
-    code = [cell.source for cells in labs for cell in cells if cell.cell_type == "code"]
+    labs = [build.edition(chapter, "lab") for chapter in course.chapters()]
+    code = [cell.source for lab in labs for cell in lab.cells if cell.cell_type == "code"]
     calls = [source for source in code if re.search(r"^(check|hint|progress)\(", source, re.M)]
     answers = [source for source in calls if re.search(r'^check\("\w+", \w+\)$', source, re.M)]
     sources = [*calls, "check = print", *answers]

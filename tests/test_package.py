@@ -12,18 +12,14 @@ import pytest
 import torch
 
 from tools.course import LAYERS, ROOT
-from torchcourse import device, plots, timing
+from torchcourse import plots, timing
 from torchcourse.record import record
 
 SOURCE = ROOT / "src" / "torchcourse"
-OUTDATED = [
-    r"torch\.cuda\.amp",
-    r"torch\.cuda\.is_available",  # torch.accelerator asks for every kind of accelerator
-    r"weights_only\s*=\s*False",
-    r"torch\.jit\.",
-    r"torch\.autograd\.Variable",
-    r"np\.random\.seed",
-]
+OUTDATED = re.compile(
+    r"torch\.cuda\.(amp|is_available)"  # torch.accelerator asks for every kind of accelerator
+    r"|weights_only\s*=\s*False|torch\.jit\.|torch\.autograd\.Variable|np\.random\.seed"
+)
 
 
 def test_import_adds_little_to_torch():
@@ -34,32 +30,24 @@ def test_import_adds_little_to_torch():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere PyTorch brings another OpenMP, which shows other words")
-@functools.cache
-def threads_of_pytorch_alone() -> str:
-    """As PyTorch says in a process of its own, without settings of OpenMP."""
+def test_threads_sleep_while_they_wait():
+    """OpenMP itself tells how often a waiting thread asks before it falls asleep. Imported after PyTorch, which is too
+    late, the package changes nothing, for no child process either. There are as many threads as without it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
-    plain = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
-    return subprocess.run(plain, env=environment, capture_output=True, text=True, check=True).stdout.strip()
-
-
-@pytest.mark.parametrize(
-    ("code", "chosen", "spins"),
-    [
-        ("import torchcourse, torch", None, "0"),
-        ("import torchcourse, torch", "active", "30000000000"),
-        ("import torch, torchcourse", None, "300000"),  # too late: nothing is changed, for no child process either
-    ],
-)
-def test_threads_sleep_while_they_wait(code, chosen, spins):
-    """OpenMP itself tells how often a waiting thread asks before it falls asleep."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
-    environment |= {"OMP_DISPLAY_ENV": "verbose"} | ({"OMP_WAIT_POLICY": chosen} if chosen else {})
-    code += "; import os; print(os.environ.get('OMP_WAIT_POLICY'), torch.get_num_threads())"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr) == [spins]
-    policy, threads = done.stdout.split()
-    assert policy == (chosen or ("passive" if spins == "0" else "None"))
-    assert threads == threads_of_pytorch_alone(), "as many threads as without the package"
+    threads = set()
+    for modules, chosen, policy, spins in (
+        ("torchcourse, torch", {}, "passive", "0"),
+        ("torchcourse, torch", {"OMP_WAIT_POLICY": "active"}, "active", "30000000000"),
+        ("torch, torchcourse", {}, "None", "300000"),
+    ):
+        code = f"import os, {modules}; print(os.environ.get('OMP_WAIT_POLICY'), torch.get_num_threads())"
+        own = environment | {"OMP_DISPLAY_ENV": "verbose"} | chosen
+        done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=True)
+        assert re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr) == [spins]
+        said, count = done.stdout.split()
+        assert said == policy
+        threads.add(count)
+    assert len(threads) == 1
 
 
 IMPORTING = """
@@ -119,38 +107,26 @@ def level(name: str) -> tuple[int, int]:
     return PACKAGES.index(package), below if package == "torchcourse" else 0
 
 
-@pytest.mark.parametrize("name", imports())
-def test_nothing_imports_upward(name):
-    above = {other for other in imports()[name] if level(other) > level(name)}
-    assert not above - {"torchcourse"}, f"{name} imports {above} from a layer above"
-
-
-def test_there_is_no_circle():
+def test_nothing_imports_upward_and_there_is_no_circle():
     """Layer by layer, what imports nothing that is left is taken away: in the end nothing is left."""
+    for name, used in imports().items():
+        above = {other for other in used if level(other) > level(name)}
+        assert not above - {"torchcourse"}, f"{name} imports {above} from a layer above"
     left = {name: set(used) for name, used in imports().items()}
     while ready := {name for name, used in left.items() if not used & left.keys()}:
         left = {name: used for name, used in left.items() if name not in ready}
     assert not left
 
 
-def sources():
-    chapters = [*ROOT.glob("notebooks/*.md"), *ROOT.glob("solutions/*.md"), *ROOT.glob("slides/*.md")]
-    return modules() + sorted(chapters)
-
-
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_outdated_is_used(path):
+def test_nothing_outdated_is_used():
     """Prose may talk about outdated calls; code uses none, unless the line says `# outdated` or `# on purpose`."""
-    text = path.read_text()
-    code = (
-        text
-        if path.suffix == ".py"
-        else "\n".join(re.findall(r"^```(?:\{code-cell\}|python).*?^```", text, re.M | re.S))
-    )
-    for line in code.splitlines():
-        for pattern in OUTDATED:
+    pages = (page for kind in ("notebooks", "solutions", "slides") for page in ROOT.glob(f"{kind}/*.md"))
+    for path in (*modules(), *pages):
+        text = path.read_text()
+        cells = re.findall(r"^```(?:\{code-cell\}|python).*?^```", text, re.M | re.S)
+        for line in (text if path.suffix == ".py" else "\n".join(cells)).splitlines():
             meant = "# outdated" in line or "# on purpose" in line
-            assert meant or not re.search(pattern, line), f"{path.name}: {line.strip()}"
+            assert meant or not OUTDATED.search(line), f"{path.name}: {line.strip()}"
 
 
 def test_public_functions_are_documented_and_typed():
@@ -163,12 +139,6 @@ def test_public_functions_are_documented_and_typed():
                 if isinstance(node, ast.FunctionDef):
                     missing = [a.arg for a in node.args.args + node.args.kwonlyargs if a.annotation is None]
                     assert not missing and node.returns is not None, f"{path.name}: types of {node.name} {missing}"
-
-
-def test_best_device_works():
-    assert (torch.ones(2, device=device.best()) + 1).sum().item() == 4
-    assert device.best().type in device.describe()
-    assert device.describe("cpu").startswith("cpu (")
 
 
 def test_times_are_ordered_and_counted():
@@ -190,11 +160,8 @@ def test_pictures_are_small_and_closed(monkeypatch):
     figure = plots.image_grid(torch.randint(0, 256, (12, 3, 32, 32), dtype=torch.uint8), titles=range(12))
     assert plots._small_png(figure)[:8] == b"\x89PNG\r\n\x1a\n" and len(plots._small_png(figure)) < 100_000
     plots.show("Noise.")
+    for images in (torch.rand(3, 1, 4, 5), torch.rand(9, 3, 4, 4), torch.zeros(1, 1, 2, 2).byte()):
+        figure = plots.image_grid(images)
+        assert sum(bool(ax.images) for ax in figure.axes) == len(images)
+        plt.close(figure)
     assert plt.get_fignums() == []
-
-
-@pytest.mark.parametrize("images", [torch.rand(3, 1, 4, 5), torch.rand(9, 3, 4, 4), torch.zeros(1, 1, 2, 2).byte()])
-def test_image_grid_takes_grey_and_color(images):
-    figure = plots.image_grid(images)
-    assert sum(bool(ax.images) for ax in figure.axes) == len(images)
-    plt.close(figure)

@@ -1,4 +1,4 @@
-"""The tree that students get, and grading by nbgrader."""
+"""The tree that students get, and the assignment that nbgrader makes."""
 
 import hashlib
 import itertools
@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import torchcourse
 from tools import build, course, guide
 from tools.grade.collect import Cell
 from tools.grade.restore import restore
-from tools.release import address, build_wheel, release, unreleased
+from tools.release import build_wheel, release, unreleased
 
 CHAPTERS = course.chapters()
 
@@ -32,49 +31,39 @@ def tree(tmp_path_factory):
     return folder
 
 
-def test_release_has_what_students_need(tree):
-    for chapter in CHAPTERS:
-        there = {folder for folder in ("notebooks", "labs") if (tree / folder / f"{chapter.name}.ipynb").exists()}
-        assert there == {*chapter.published.values()}
-    assert (tree / "src" / "torchcourse" / "__init__.py").exists() and (tree / "README.md").exists()
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)
-def test_notebooks_of_a_release_hold_no_answer(tree, chapter):
-    """No telling line of a solution is in its lab. The checks in the package do hold reference code."""
-    solution = nbformat.read(course.ROOT / "solutions" / f"{chapter.name}.ipynb", as_version=4)
-    lab = nbformat.read(tree / "labs" / f"{chapter.name}.ipynb", as_version=4)
-    answers = [cell for cell in lab.cells if cell.id.startswith("answer-")]
-    assert answers and build.code_of(solution).count(build.BEGIN) >= len(answers)
-    assert build.BEGIN not in build.code_of(lab) and not build.answers_in(lab, solution)
-    assert all(build.STUB in cell.source or cell.cell_type == "markdown" for cell in answers)
-
-
-def test_release_holds_what_is_listed_and_nothing_of_the_authors(tree):
-    """The list is in docs/release.md."""
+def test_a_release_holds_what_is_listed_and_no_answer(tree):
+    """The list is in docs/release.md. The checks in the package do hold reference code."""
     (wheel,) = tree.glob("*.whl")
     names = {path.name for path in tree.iterdir()} - {wheel.name, ".made-by-make-release"}
     listed = (course.ROOT / "docs" / "release.md").read_text().partition("## What is in it")[2].partition("\n## ")[0]
     rows = [re.findall(r"`([\w.-]+)/?`", row.split("|")[1]) for row in listed.splitlines() if row.startswith("| `")]
     assert {name for row in rows for name in row} == names
-    assert {path.suffix for folder in ("notebooks", "labs") for path in (tree / folder).iterdir()} == {".ipynb"}
     assert {path.name for path in (tree / "src").iterdir()} == {"torchcourse", "labcheck", "torchcourse_labs"}
+    for folder in ("notebooks", "labs"):
+        expected = {f"{chapter.name}.ipynb" for chapter in CHAPTERS if folder in chapter.published.values()}
+        assert {path.name for path in (tree / folder).iterdir()} == expected
+    for chapter in CHAPTERS:
+        solution = nbformat.read(course.ROOT / "solutions" / f"{chapter.name}.ipynb", as_version=4)
+        lab = nbformat.read(tree / "labs" / f"{chapter.name}.ipynb", as_version=4)
+        answers = [cell for cell in lab.cells if cell.id.startswith("answer-")]
+        assert answers and build.code_of(solution).count(build.BEGIN) >= len(answers)
+        assert build.BEGIN not in build.code_of(lab) and not build.answers_in(lab, solution)
+        assert all(build.STUB in cell.source or cell.cell_type == "markdown" for cell in answers)
 
 
 def test_a_lone_notebook_installs_the_wheel_of_its_release(tree):
-    """The set-up cells name the wheel by its hash; nothing else in the notebooks is changed."""
+    """The set-up cells name the wheel by its hash, and badges open the same version; nothing else is changed."""
     (wheel,) = tree.glob("*.whl")
-    package = address(wheel, f"{course.students()}/raw/v{torchcourse.__version__}")
-    assert package.endswith(f"#sha256={hashlib.sha256(wheel.read_bytes()).hexdigest()}")
-    for folder in ("notebooks", "labs"):
-        for path in (tree / folder).iterdir():
-            original, handed_out = (course.ROOT / folder / path.name).read_text(), path.read_text()
-            assert handed_out != original == handed_out.replace(package, "")
-            before, after = (
-                next(cell.source for cell in nbformat.reads(text, 4).cells if build.is_setup(cell))
-                for text in (original, handed_out)
-            )
-            assert unreleased(after) == before != after
+    repository, tag = course.students(), f"v{torchcourse.__version__}"
+    package = f"{repository}/raw/{tag}/{wheel.name}#sha256={hashlib.sha256(wheel.read_bytes()).hexdigest()}"
+    badge = f"https://colab.research.google.com/github/{repository.removeprefix('https://github.com/')}/blob/{tag}"
+    for path in (*tree.glob("notebooks/*.ipynb"), *tree.glob("labs/*.ipynb")):
+        original, handed_out = (course.ROOT / path.relative_to(tree)).read_text(), path.read_text()
+        assert handed_out != original == handed_out.replace(package, "")
+        before, after = (nbformat.reads(text, 4).cells for text in (original, handed_out))
+        assert f"({badge}/{path.relative_to(tree)})" in after[0].source
+        assert build.is_setup(after[1]) and f'\nPACKAGE = "{package}"\n' in after[1].source
+        assert unreleased(after[1].source) == before[1].source
 
 
 def test_a_released_lab_is_graded_without_a_note(tree):
@@ -87,29 +76,20 @@ def test_a_released_lab_is_graded_without_a_note(tree):
     assert restore(path.stem, cells)[1:] == (["\nprint('mine')"], ["setup was changed"])
 
 
-def test_the_wheel_has_the_package_and_is_the_same_each_time(tree, tmp_path, monkeypatch):
+def test_the_wheel_is_the_same_each_time_and_from_the_source_distribution(tree, tmp_path, monkeypatch):
     (wheel,) = tree.glob("*.whl")
     sources = {str(path.relative_to(tree / "src")) for path in (tree / "src").rglob("*") if path.is_file()}
     with zipfile.ZipFile(wheel) as archive:
         assert sources == {name for name in archive.namelist() if ".dist-info/" not in name}
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    for path in (tree / "src").rglob("*"):
-        os.utime(path)
-    again = build_wheel(tmp_path, tree)  # from the released sources, at another time
-    assert again.read_bytes() == wheel.read_bytes()
-
-
-def test_the_source_distribution_makes_the_same_wheel(tree, tmp_path):
     command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path]
     subprocess.run(command, cwd=course.ROOT, check=True, capture_output=True)
     (sdist,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        # Python has filters since 3.11.4.
-        archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    subprocess.run(["tar", "-xf", sdist, "-C", tmp_path], check=True)
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
     project = {"LICENSE", "LICENSE-TEXT", "pyproject.toml", "src"}
     assert {path.name for path in unpacked.iterdir()} - {"PKG-INFO", ".gitignore"} == project
-    assert build_wheel(tmp_path, unpacked).read_bytes() == next(tree.glob("*.whl")).read_bytes()
+    assert build_wheel(tmp_path, unpacked).read_bytes() == wheel.read_bytes()
 
 
 def test_publishing_as_documented_puts_the_wheel_where_notebooks_look(tmp_path):
@@ -129,7 +109,7 @@ def test_publishing_as_documented_puts_the_wheel_where_notebooks_look(tmp_path):
         shutil.rmtree(state)  # on another machine, next time
 
     def at(tag, name):
-        return subprocess.run(["git", "-C", remote, "show", f"{tag}:{name}"], capture_output=True, check=True).stdout
+        return subprocess.check_output(["git", "-C", remote, "show", f"{tag}:{name}"])
 
     lab = at("v1", f"labs/{CHAPTERS[0].name}.ipynb").decode()
     name, digest = re.findall(r'PACKAGE = \\"[^"]+/([^"/]+)#sha256=(\w+)\\"', lab)[0]
@@ -140,9 +120,8 @@ def test_publishing_as_documented_puts_the_wheel_where_notebooks_look(tmp_path):
 # What was typed into labs/ and notebooks/
 
 
-@pytest.fixture
-def copied(tmp_path):
-    return copy_of_course(tmp_path / "course")
+def snapshot(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def work_in(path, cell_id, source):
@@ -178,9 +157,10 @@ print(*(cell.source for cell in restore(name, kept)[0].cells), "the end")
 """
 
 
-def test_an_answer_typed_into_labs_reaches_nobody(copied):
-    """Not the release, the hub's repository, the website, or the grade of a student who has deleted the answer cell."""
-    name = CHAPTERS[0].name
+def test_what_was_typed_into_labs_and_notebooks_reaches_nobody(tmp_path):
+    """Answers: not the release, the hub's repository, the website, or the grade of a student who has deleted the answer
+    cell. A lecture that is not as built stops the release, with the way out, and the one before is still there."""
+    copied, name = copy_of_course(tmp_path / "course"), CHAPTERS[0].name
     answers = [cell.id for cell in build.edition(CHAPTERS[0], "lab").cells if cell.id.startswith("answer-")]
     for answer in answers:
         work_in(copied / "labs" / f"{name}.ipynb", answer, "pass  # typed by the instructor")
@@ -191,29 +171,22 @@ def test_an_answer_typed_into_labs_reaches_nobody(copied):
     assert done.stdout.count(build.STUB) == 5 * len(answers) and "the end" in done.stdout
     assert "typed by the instructor" not in done.stdout
 
-
-@pytest.mark.parametrize("change", ["worked in", "saved", "another source", "missing"])
-def test_a_lecture_that_is_not_as_built_is_not_handed_out(copied, change):
-    """The sentence names the file and the way out, and what was released before is still there."""
-    name = CHAPTERS[0].name
     path, source = copied / "notebooks" / f"{name}.ipynb", copied / "notebooks" / f"{name}.md"
-    notebook = nbformat.read(path, as_version=4)
-    if change == "worked in":
-        work_in(path, next(cell.id for cell in notebook.cells[2:] if cell.cell_type == "code"), "prediction = 3")
-    elif change == "saved":  # run as it is: the outputs are of the instructor's machine
-        notebook.metadata.language_info["version"] = "3.12.1"
-        nbformat.write(notebook, path)
-    elif change == "another source":
-        source.write_text(source.read_text() + "\nOne sentence more.\n")
-    else:
-        path.unlink()
-    before = copied / "release" / "before.txt"
-    before.parent.mkdir()
-    (before.parent / ".made-by-make-release").touch()
-    before.touch()
-    with pytest.raises(SystemExit, match=rf"^notebooks/{name}.ipynb is not what .*`make build CHAPTERS=00`"):
-        release(copied / "release", copied)
-    assert before.exists()
+    built, text, before = path.read_bytes(), source.read_text(), snapshot(copied / "release")
+    saved = nbformat.reads(built, 4)  # run as it is: the outputs are of the instructor's machine
+    saved.metadata.language_info["version"] = "3.12.1"
+    for change in (
+        lambda: work_in(path, next(c.id for c in saved.cells[2:] if c.cell_type == "code"), "prediction = 3"),
+        lambda: nbformat.write(saved, path),
+        lambda: source.write_text(text + "\nOne sentence more.\n"),
+        lambda: path.unlink(),
+    ):
+        path.write_bytes(built)
+        source.write_text(text)
+        change()
+        with pytest.raises(SystemExit, match=rf"^notebooks/{name}.ipynb is not what .*`make build CHAPTERS=00`"):
+            release(copied / "release", copied)
+    assert snapshot(copied / "release") == before
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -252,18 +225,15 @@ def test_links_of_the_release_lead_somewhere(tree):
     assert [link for link, leads in found if not leads] == []
 
 
-def test_students_have_a_readme_of_their_own(tree):
-    """It is short, and names nothing that they don't have."""
-    text = (tree / "README.md").read_text()
+def test_students_have_a_readme_that_leads_through_the_whole_course(tree):
+    """It names nothing that they don't have. From it, links lead through each lecture and its lab to the last one; in
+    Colab, too."""
+    page = tree / "README.md"
+    text = page.read_text()
     assert "{" not in text and not re.search(r"\bmake [a-z]", text) and len(text.splitlines()) < 70
     named = re.findall(r"(?:-c|--file|-f) ([\w.]+)", text)
     assert named and all((tree / name).exists() for name in named)
-
-
-def test_the_links_lead_through_the_whole_course(tree):
-    """From the page where students begin through each lecture and its lab to the last one; in Colab, too."""
     order = [tree / folder / f"{c.name}.ipynb" for c in CHAPTERS for folder in c.published.values()]
-    page = tree / "README.md"
     listed = [(page.parent / link).resolve() for link in links_of(page) if not link.startswith("https:")]
     assert [path for path in listed if path.suffix == ".ipynb"][-len(order) :] == order
     for here, there in itertools.pairwise(order):
@@ -288,37 +258,21 @@ def test_release_replaces_only_what_it_made(tree, tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_nbgraders_own_commands_work_with_the_solutions(tmp_path):
-    """The way of an assignment without `make grade`: instructor's notebook, release, a submission, grades."""
+def test_nbgrader_makes_an_assignment_of_a_solution(tmp_path):
+    """The way of docs/grading.md to nbgrader's exchange."""
     name = CHAPTERS[0].name
-    solution = nbformat.read(course.ROOT / "solutions" / f"{name}.ipynb", as_version=4)
-    submission = nbformat.read(course.ROOT / "labs" / f"{name}.ipynb", as_version=4)
-    first, *_ = (cell for cell in solution.cells if cell.id.startswith("answer-"))
-    for cell in submission.cells:
-        cell.source = first.source if cell.id == first.id else cell.source
-
-    def put(folder, notebook):
-        (tmp_path / folder).mkdir(parents=True)
-        nbformat.write(notebook, tmp_path / folder / f"{name}.ipynb")
-
-    def nbgrader(*words):
-        command = [sys.executable, "-m", "nbgrader", *words]
-        # nbgrader starts `alembic` by name, so the environment's programs must be found.
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        env = os.environ | {"HOME": str(tmp_path), "PYTHONWARNINGS": "ignore", "PATH": path}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stdout + done.stderr
-
     (tmp_path / "nbgrader_config.py").write_text("c = get_config()\nc.CourseDirectory.course_id = 'course'\n")
-    put(f"source/{name}", solution)
-    nbgrader("generate_assignment", name, "--create")
-    assert "BEGIN SOLUTION" not in (tmp_path / "release" / name / f"{name}.ipynb").read_text()
-    put(f"submitted/ada/{name}", submission)
-    nbgrader("autograde", name)
-
-    from nbgrader.api import Gradebook
-
-    with Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
-        graded = book.find_submission(name, "ada")
-        points = {grade.name: grade.score for grade in graded.notebooks[0].grades}
-        assert points[first.id.replace("answer", "check")] == graded.score and 0 < graded.score < graded.max_score
+    (tmp_path / "source" / name).mkdir(parents=True)
+    shutil.copy(course.ROOT / "solutions" / f"{name}.ipynb", tmp_path / "source" / name)
+    # nbgrader starts `alembic` by name, so the environment's programs must be found.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | {"HOME": str(tmp_path), "PYTHONWARNINGS": "ignore", "PATH": path}
+    command = [sys.executable, "-m", "nbgrader", "generate_assignment", name, "--create"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = nbformat.read(tmp_path / "release" / name / f"{name}.ipynb", as_version=4)
+    lab = nbformat.read(course.ROOT / "labs" / f"{name}.ipynb", as_version=4)
+    assert "BEGIN SOLUTION" not in build.code_of(made)
+    assert [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in made.cells] == [
+        cell.metadata.get("nbgrader", {}).get("grade_id") for cell in lab.cells
+    ]

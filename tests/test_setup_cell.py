@@ -4,8 +4,8 @@ The environments are virtual environments that see the libraries of this one, bu
 """
 
 import ast
-import json
 import os
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -37,9 +37,13 @@ def run_cell(python: Path, cwd: Path, package: str = "", **variables: str) -> st
     return done.stdout + done.stderr
 
 
-def versions(python: Path) -> dict[str, str]:
-    done = subprocess.run([python, "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=True)
-    return {package["name"]: package["version"] for package in json.loads(done.stdout)}
+def one_sentence(shown: str) -> bool:
+    return "Traceback" not in shown and shown.strip().count("\n") == 0
+
+
+def installed(python: Path) -> set[str]:
+    done = subprocess.run([python, "-m", "pip", "freeze", "--all"], capture_output=True, text=True, check=True)
+    return set(done.stdout.split("\n"))
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +52,11 @@ def python(tmp_path_factory):
 
 
 def test_without_network_it_says_what_is_missing_and_stops(python, tmp_path):
+    (tmp_path / "torchcourse").mkdir()  # what `git clone` leaves beside a notebook is not the package
     shown = run_cell(python, tmp_path, TORCHCOURSE_SOURCE=REFUSED, PIP_USER="1")
     assert f"Missing here: {REFUSED}" in shown and "offline" in shown and "pip install" in shown
     assert "--user" not in shown, "a virtual environment has no place for that"
-    assert "Traceback" not in shown and "PyTorch 2" not in shown
-    assert shown.strip().count("\n") == 0, "one sentence, not the protocol of pip"
-
-
-def test_a_copy_of_the_course_around_the_notebook_is_found(python, tmp_path):
-    (tmp_path / "course" / "labs").mkdir(parents=True)
-    (tmp_path / "course" / "src").symlink_to(course.ROOT / "src")
-    (tmp_path / "course" / "course.toml").touch()
-    shown = run_cell(python, tmp_path / "course" / "labs", TORCHCOURSE_SOURCE=REFUSED)
-    assert f"torchcourse {torchcourse.__version__} · PyTorch {torch.__version__}" in shown, shown
+    assert "PyTorch 2" not in shown and one_sentence(shown), "not the protocol of pip"
 
 
 def plant(folder: Path) -> None:
@@ -69,19 +65,21 @@ def plant(folder: Path) -> None:
     (folder / "src" / "torchcourse" / "__init__.py").write_text("setup = lambda chapter: print('planted')")
 
 
-def test_a_package_somewhere_above_is_not_the_course(python, tmp_path):
-    """In a folder where others may write, such as /tmp: above the root of the course, and above a lone notebook."""
+def test_the_copy_of_the_course_around_the_notebook_is_found_and_no_other(python, tmp_path):
+    """Not in a folder where others may write, such as /tmp: above a lone notebook, and above the root of the course."""
     plant(tmp_path)
     labs = tmp_path / "course" / "labs"
     labs.mkdir(parents=True)
     assert "planted" not in run_cell(python, labs, TORCHCOURSE_SOURCE=REFUSED)
-    (tmp_path / "course" / "course.toml").touch()
-    (tmp_path / "course.toml").touch()  # nothing beyond the nearest root
+    (tmp_path / "course.toml").touch()
+    (tmp_path / "course" / "course.toml").touch()  # nothing beyond the nearest root
     assert "planted" not in run_cell(python, labs, TORCHCOURSE_SOURCE=REFUSED)
+    (tmp_path / "course" / "src").symlink_to(course.ROOT / "src")
+    shown = run_cell(python, labs, TORCHCOURSE_SOURCE=REFUSED)
+    assert f"torchcourse {torchcourse.__version__} · PyTorch {torch.__version__}" in shown, shown
 
 
-@pytest.mark.parametrize("theirs", [None, ".", "course.toml", "src", "src/torchcourse", "src/torchcourse/__init__.py"])
-def test_a_course_of_which_a_part_belongs_to_another_user_is_not_used(tmp_path, monkeypatch, theirs):
+def test_a_course_of_which_a_part_belongs_to_another_user_is_not_used(tmp_path, monkeypatch):
     """Also where their link leads to a file of ours."""
     plant(tmp_path)
     (tmp_path / "course.toml").touch()
@@ -90,92 +88,74 @@ def test_a_course_of_which_a_part_belongs_to_another_user_is_not_used(tmp_path, 
     (function,) = [node for node in tree.body if getattr(node, "name", "") == "course_around"]
     exec(compile(ast.Module([function], []), "set-up cell", "exec"), names := {})
     lstat = Path.lstat
+    for theirs in (None, ".", "course.toml", "src/torchcourse/__init__.py"):
 
-    def owned(path):
-        found = lstat(path)
-        foreign = theirs is not None and path == tmp_path / theirs
-        return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + foreign)
+        def owned(path, foreign=theirs and tmp_path / theirs):
+            found = lstat(path)
+            return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + (path == foreign))
 
-    monkeypatch.setattr(Path, "lstat", owned)
-    assert names["course_around"](tmp_path / "labs") == ([] if theirs else [str(tmp_path / "src")])
-
-
-def test_a_folder_of_the_same_name_is_not_mistaken_for_the_package(python, tmp_path):
-    (tmp_path / "torchcourse").mkdir()  # what `git clone` leaves beside a notebook
-    assert "Missing here" in run_cell(python, tmp_path, TORCHCOURSE_SOURCE=REFUSED)
+        monkeypatch.setattr(Path, "lstat", owned)
+        assert names["course_around"](tmp_path / "labs") == ([] if theirs else [str(tmp_path / "src")])
 
 
 def test_an_authors_notebook_alone_installs_nothing(python, tmp_path):
     shown = run_cell(python, tmp_path)
     assert shown.startswith("This notebook needs the copy of the course") and course.students() in shown, shown
-    assert shown.strip().count("\n") == 0
+    assert one_sentence(shown)
 
 
 @pytest.fixture
-def published(tmp_path) -> str:
-    """What a release puts into the set-up cell; only the folder with the wheel lies on this machine."""
+def wheel(tmp_path) -> Path:
+    """The wheel of a release, as if it were published in a folder of this machine."""
     (tmp_path / "published").mkdir()
-    wheel = release.build_wheel(tmp_path / "published")
-    return release.address(wheel, wheel.parent.as_uri())
+    return release.build_wheel(tmp_path / "published")
 
 
-def test_another_file_at_the_address_is_refused(python, tmp_path, published):
+def test_another_file_at_the_address_is_refused(python, tmp_path, wheel):
     """A wheel that pip would install without a word, had it not another hash."""
-    wheel = next((tmp_path / "published").iterdir())
+    address = release.address(wheel, wheel.parent.as_uri())
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("torchcourse/more.py", "print('planted')")
-    shown = run_cell(python, tmp_path, published)
+    shown = run_cell(python, tmp_path, address)
     assert shown.startswith(f"The file at {wheel.as_uri()} is not the one") and course.students() in shown, shown
-    assert "Traceback" not in shown and shown.strip().count("\n") == 0
-    assert "torchcourse" not in versions(python)
+    assert one_sentence(shown) and not any(each.startswith("torchcourse") for each in installed(python))
 
 
 @pytest.mark.slow
-def test_on_colab_it_installs_the_wheel_and_what_else_is_missing_from_the_package_index(tmp_path, published):
+def test_on_colab_it_installs_the_wheel_and_what_else_is_missing_from_the_package_index(tmp_path, wheel):
     """The real way, with the real package index. Nothing else changes."""
     fresh = new_environment(tmp_path / "least", LEAST)
     pretend_colab(fresh)
-    before = versions(fresh)
-    shown = run_cell(fresh, tmp_path, published, CUDA_VISIBLE_DEVICES="")
+    before = installed(fresh)
+    shown = run_cell(fresh, tmp_path, release.address(wheel, wheel.parent.as_uri()), CUDA_VISIBLE_DEVICES="")
     if "Missing here" in shown:
         skip_or_fail(f"no way to the package index: {shown}")
     assert f"torchcourse {torchcourse.__version__} · PyTorch {torch.__version__}" in shown, shown
     assert "Runtime > Change runtime type" in shown
-    after = versions(fresh)
-    assert after.keys() - before.keys() == {"torchcourse", *ALSO_NEEDED}
-    assert before.items() <= after.items()
+    new = installed(fresh) - before
+    assert before < installed(fresh) and {re.split("[ =]", each)[0] for each in new} == {"torchcourse", *ALSO_NEEDED}
 
 
-def test_without_torch_it_says_so(tmp_path):
-    bare = new_environment(tmp_path, ("ipykernel", "pip"))
-    shown = run_cell(bare, tmp_path)
-    assert "PyTorch is missing" in shown and "pip install torch torchvision" in shown and "Traceback" not in shown
-
-
-def test_without_pip_it_says_how_uv_installs(tmp_path):
-    uvs = new_environment(tmp_path, ("torch", "ipykernel"))
+def test_without_torch_or_pip_it_says_how_they_are_installed(tmp_path):
+    shown = run_cell(new_environment(tmp_path / "bare", ("ipykernel", "pip")), tmp_path)
+    assert "PyTorch is missing" in shown and "pip install torch torchvision" in shown and one_sentence(shown)
+    uvs = new_environment(tmp_path / "uv", ("torch", "ipykernel"))
     shown = run_cell(uvs, tmp_path, TORCHCOURSE_SOURCE="torchcourse.whl")
     assert f"has no pip. In a terminal, run `uv pip install --python {uvs} --no-deps torchcourse.whl`" in shown, shown
-    assert shown.strip().count("\n") == 0
+    assert one_sentence(shown)
 
 
-@pytest.mark.parametrize("version", ["1.13.1+cu117", "2.5.1+cu121", "2.10.9"])
-def test_too_old_torch_is_refused_in_one_sentence(monkeypatch, version):
-    monkeypatch.setattr(torch, "__version__", version)
-    with pytest.raises(torchcourse.CourseError) as caught:
+def test_too_old_torch_is_refused_in_one_sentence(monkeypatch, capsys):
+    for version in ("1.13.1+cu117", "2.10.9"):
+        monkeypatch.setattr(torch, "__version__", version)
+        with pytest.raises(torchcourse.CourseError) as caught:
+            torchcourse.setup("00_getting_started")
+        assert f"PyTorch {version} is too old: this course needs 2.11 or newer" in str(caught.value)
+        assert caught.value._render_traceback_() == [f"CourseError: {caught.value}"]
+    for version in ("2.11.0+cpu", "2.15.0a0+git1234", "3.0.0"):
+        monkeypatch.setattr(torch, "__version__", version)
         torchcourse.setup("00_getting_started")
-    assert f"PyTorch {version} is too old: this course needs 2.11 or newer" in str(caught.value)
-    assert caught.value._render_traceback_() == [f"CourseError: {caught.value}"]
-
-
-@pytest.mark.parametrize("version", ["2.11.0", "2.11.0+cpu", "2.15.0a0+git1234", "3.0.0"])
-def test_new_enough_torch_is_accepted(monkeypatch, capsys, version):
-    monkeypatch.setattr(torch, "__version__", version)
-    torchcourse.setup("00_getting_started")
-    assert version in capsys.readouterr().out
-
-
-def test_the_oldest_torch_is_the_one_in_pyproject():
+        assert version in capsys.readouterr().out
     oldest = ".".join(map(str, importing.OLDEST_TORCH))
     assert f'"torch>={oldest}"' in (course.ROOT / "pyproject.toml").read_text()
 
@@ -188,17 +168,16 @@ def test_the_oldest_torch_is_the_one_in_pyproject():
     ("colab", "variables", "best", "clicks"),
     [
         (False, {}, "cpu", None),
-        (True, {}, "cpu", "Runtime > Change runtime type"),
         (True, {}, "mps", None),
+        (True, {}, "cpu", "Runtime > Change runtime type"),
         (False, {"JUPYTERHUB_USER": "ada"}, "cpu", None),  # a hub whose servers are all alike
         (False, {"JUPYTERHUB_USER": "ada", "TORCHCOURSE_HUB_GPUS": "1"}, "cpu", "Hub Control Panel"),
     ],
 )
 def test_where_a_gpu_takes_a_few_clicks_the_first_cell_says_which(monkeypatch, capsys, colab, variables, best, clicks):
     """And goes on."""
-    for name in [*os.environ]:
-        if name.startswith("JUPYTERHUB_") or name == "TORCHCOURSE_HUB_GPUS":
-            monkeypatch.delenv(name)
+    for name in [name for name in os.environ if name.startswith(("JUPYTERHUB_", "TORCHCOURSE_HUB_"))]:
+        monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(place, "on_colab", lambda: colab)
@@ -208,11 +187,3 @@ def test_where_a_gpu_takes_a_few_clicks_the_first_cell_says_which(monkeypatch, c
     assert "PyTorch" in first and len(advice) == (2 if clicks else 0)
     assert not clicks or ("goes on without" in advice[0] and clicks in advice[1])
     assert colab or all(len(line) <= 88 for line in advice)  # JupyterLab would break a longer one in mid-word
-
-
-def test_colab_is_known_by_its_package(monkeypatch, tmp_path):
-    assert not place.on_colab()
-    (tmp_path / "google" / "colab").mkdir(parents=True)
-    (tmp_path / "google" / "colab" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    assert place.on_colab()

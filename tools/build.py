@@ -192,8 +192,8 @@ def prepare_exercises(notebook: NotebookNode, source: str) -> None:
                 raise BuildError(f'{source}: check("{name[1]}") has no exercise of that name in torchcourse_labs.')
             if answer is None:
                 raise BuildError(f'{source}: the cell before check("{name[1]}") has no {BEGIN} … {END} region.')
-            answer.metadata.setdefault("nbgrader", nbgrader_metadata(f"answer-{name[1]}", solution=True))
-            cell.metadata["nbgrader"] = nbgrader_metadata(f"check-{name[1]}", points=exercises[name[1]].points)
+            answer.metadata.setdefault("nbgrader", nbgrader_metadata(f"answer-{name[1]}"))
+            cell.metadata["nbgrader"] = nbgrader_metadata(f"check-{name[1]}", exercises[name[1]].points)
             cell.source = RERUN + cell.source
         elif cell.source.startswith(("hint(", "progress(")):
             cell.source = RERUN + cell.source
@@ -201,10 +201,10 @@ def prepare_exercises(notebook: NotebookNode, source: str) -> None:
             answer = cell if BEGIN in cell.source else None
 
 
-def nbgrader_metadata(grade_id: str, solution: bool = False, points: int | None = None) -> dict:
-    """Cell metadata, schema version 3, of an answer (solution=True) or of a graded check (points)."""
+def nbgrader_metadata(grade_id: str, points: int | None = None) -> dict:
+    """Cell metadata, schema version 3, of a graded check, which has points, or of an answer."""
     graded = points is not None
-    metadata = {"schema_version": 3, "grade_id": grade_id, "grade": graded, "solution": solution, "locked": graded}
+    metadata = {"schema_version": 3, "grade_id": grade_id, "grade": graded, "solution": not graded, "locked": graded}
     return metadata | {"task": False} | ({"points": points} if graded else {})
 
 
@@ -219,7 +219,7 @@ def exercise_line(name: str, source: str) -> str:
 
 
 def without_answers(notebook: NotebookNode) -> NotebookNode:
-    """The lab: nbgrader's own preprocessors take out answers, hidden tests and outputs."""
+    """The lab: nbgrader's own preprocessors take out answers, hidden tests and outputs. What is left must be Python."""
     from nbgrader.preprocessors import ClearHiddenTests, ClearOutput, ClearSolutions
     from traitlets.config import Config
 
@@ -234,31 +234,24 @@ def without_answers(notebook: NotebookNode) -> NotebookNode:
     lab.metadata.pop("celltoolbar", None)
     for cell in lab.cells:
         if cell.cell_type == "code":
-            compile_lab_cell(cell)
+            code = "\n".join(line for line in cell.source.splitlines() if not line.startswith(("%", "!")))
+            try:
+                compile(code, "lab", "exec")
+            except SyntaxError as error:
+                raise BuildError(
+                    f"Without its answer this cell is no longer Python ({error.msg}). "
+                    f"Give the function a docstring, and a value its first line `name = ...`:\n{cell.source}"
+                ) from None
     return lab
-
-
-def compile_lab_cell(cell: NotebookNode) -> None:
-    """A stub must be Python that runs: raise BuildError if taking out the answer left something else."""
-    try:
-        compile("\n".join(line for line in cell.source.splitlines() if not line.startswith(("%", "!"))), "lab", "exec")
-    except SyntaxError as error:
-        raise BuildError(
-            f"Without its answer this cell is no longer Python ({error.msg}). "
-            f"Give the function a docstring, and a value its first line `name = ...`:\n{cell.source}"
-        ) from None
 
 
 def answers_in(lab: NotebookNode, solution: NotebookNode) -> list[str]:
     """Lines of the solution's answers that are also in the lab's code. There must be none."""
-    regions = re.findall(
-        f"{BEGIN}(.*?){END}", "\n".join(c.source for c in solution.cells if c.cell_type == "code"), re.S
-    )
+    regions = re.findall(f"{BEGIN}(.*?){END}", code_of(solution), re.S)
     answers = {line.strip() for region in regions for line in region.splitlines()}
     ordinary = ("#", "import ", "from ", "def ", "super().__init__()")
     telling = {line for line in answers if len(line) >= 16 and not line.startswith(ordinary)}
-    in_lab = {line.strip() for line in code_of(lab).splitlines()}
-    return sorted(telling & in_lab)
+    return sorted(telling & {line.strip() for line in code_of(lab).splitlines()})
 
 
 def code_of(notebook: NotebookNode) -> str:
@@ -365,9 +358,8 @@ def execute(notebook: NotebookNode, folder: Path, timeout: int = 600) -> None:
 
 def with_outputs_of(built: NotebookNode, fresh: NotebookNode) -> NotebookNode:
     """`fresh` with the outputs of `built`; both have the same code cells."""
-    old = [cell for cell in built.cells if cell.cell_type == "code"]
-    new = [cell for cell in fresh.cells if cell.cell_type == "code"]
-    for before, after in zip(old, new, strict=True):
+    code = ([cell for cell in notebook.cells if cell.cell_type == "code"] for notebook in (built, fresh))
+    for before, after in zip(*code, strict=True):
         after.outputs, after.execution_count = before.outputs, before.execution_count
     return fresh
 
@@ -397,13 +389,9 @@ def as_bytes(notebook: NotebookNode) -> bytes:
 
 def figures(notebook: NotebookNode) -> dict[str, bytes]:
     """Pictures that a notebook shows with a name: name -> PNG."""
-    found = {}
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            name = output.get("metadata", {}).get("image/png", {}).get("name")
-            if name:
-                found[name] = base64.b64decode(output.data["image/png"])
-    return found
+    outputs = (output for cell in notebook.cells for output in cell.get("outputs", []))
+    named = {output.get("metadata", {}).get("image/png", {}).get("name"): output for output in outputs}
+    return {name: base64.b64decode(output.data["image/png"]) for name, output in named.items() if name}
 
 
 def read_built(path: Path) -> NotebookNode | None:
@@ -418,10 +406,7 @@ def build_executed(chapter: Chapter, kind: str, root: Path = ROOT, force: bool =
     path = root / KINDS[kind] / f"{chapter.name}.ipynb"
     fresh, built = edition(chapter, kind, root), read_built(path)
     fresh.metadata.torchcourse["digest"] = digest(fresh, root)
-    known = (
-        built is not None
-        and built.metadata.get("torchcourse", {}).get("digest") == fresh.metadata.torchcourse["digest"]
-    )
+    known = built and built.metadata.get("torchcourse", {}).get("digest") == fresh.metadata.torchcourse["digest"]
     if known and not force and executed(built) and same_code(built, fresh):
         done = "text changed" if inputs(built) != inputs(fresh) else "unchanged"
         fresh = with_outputs_of(built, fresh)
@@ -502,9 +487,7 @@ def drift(chapter: Chapter, root: Path = ROOT) -> list[str]:
         elif not executed(built):
             problems.append(f"{path} has cells that were never executed. {fix}")
     lab = Path("labs") / f"{chapter.name}.ipynb"
-    if not (root / lab).exists():
-        problems.append(f"{lab} is missing. {fix}")
-    elif (root / lab).read_bytes() != as_bytes(edition(chapter, "lab", root)):
+    if not (root / lab).exists() or (root / lab).read_bytes() != as_bytes(edition(chapter, "lab", root)):
         problems.append(f"{lab} is not what the builder makes of solutions/{chapter.name}.md. {fix}")
     stored = read_built(root / lab)
     leaked = answers_in(stored, edition(chapter, "solution", root)) if stored else []
@@ -524,11 +507,11 @@ def main(arguments: list[str] | None = None) -> int:
     failed = False
     try:
         for path, text in guide.pages().items():
-            if options.check and not (path.is_file() and path.read_text(encoding="utf-8") == text):
+            if not options.check:
+                print(f"{path.name}: written\n" if write_if_changed(path, text.encode()) else "", end="")
+            elif not (path.is_file() and path.read_text(encoding="utf-8") == text):
                 failed = True
                 print(f"{path.name} is not what course.toml, the labs and the lectures say. Run `make build`.")
-            elif not options.check and write_if_changed(path, text.encode()):
-                print(f"{path.name}: written")
     except CourseError as error:
         failed = True
         print(error, file=sys.stderr, flush=True)
@@ -538,10 +521,10 @@ def main(arguments: list[str] | None = None) -> int:
                 problems = drift(chapter)
                 failed |= bool(problems)
                 print("\n".join(problems) or f"{chapter.name}: as built")
-                continue
-            for kind in chapter.kinds:
-                print(f"{chapter.name} {kind}: {build_executed(chapter, kind, force=options.force)}", flush=True)
-            print(f"{chapter.name} lab: {build_lab(chapter)}", flush=True)
+            else:
+                for kind in chapter.kinds:
+                    print(f"{chapter.name} {kind}: {build_executed(chapter, kind, force=options.force)}", flush=True)
+                print(f"{chapter.name} lab: {build_lab(chapter)}", flush=True)
         except BuildError as error:
             failed = True
             print(f"{chapter.name}: {error}", file=sys.stderr, flush=True)

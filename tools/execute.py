@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ WATCHER = ROOT / "src" / "torchcourse" / "distributed" / "watcher.py"
 SAMPLE_EVERY, AT_MOST = 0.2, 1.0  # seconds between two looks at the kernel; more where looking takes long
 PATIENCE = 30  # seconds that the watcher has to end everything, on a busy machine; then we do what we can
 MIB = 2**20
+LOWEST = 19 if os.name == "posix" else psutil.IDLE_PRIORITY_CLASS  # priority
 
 
 class WritesAtTheEnd(NBClientEngine):
@@ -70,18 +71,16 @@ def execute(
     source: Path,
     target: Path,
     timeout: float,
-    on_cell: Callable[[], None] = lambda: None,
+    work: float = float("inf"),
     python: Sequence[str] = (sys.executable,),
     interrupted: threading.Event | None = None,
     gently: bool = False,
-    work: float = float("inf"),
 ) -> Execution:
     """Execute the notebook `source` in its own folder and write the result, outputs or error included, to `target`.
 
     timeout: seconds of wall-clock time after which the kernel and its children are killed.
     work: the same in seconds of work: wall-clock or processor time, whichever is less. So neither a busy machine nor
         the use of several cores counts against the notebook.
-    on_cell: called (from another thread) after each code cell.
     python: the command that starts the kernel's Python, be it in another environment or in a sandbox. By default the
         kernel is the Python that runs this function, whatever kernel the notebook names.
     gently: take only the processor time that others leave.
@@ -110,7 +109,6 @@ def execute(
                     resources={"metadata": {"path": str(source.parent)}},
                     kernel_manager_class=kernel.manager,
                     on_cell_start=started,
-                    on_cell_executed=lambda **_: on_cell(),
                 )
             except PapermillExecutionError:
                 pass  # the error is in the executed notebook, under its cell
@@ -224,10 +222,10 @@ class _Kernel:
 
 def _yield_to_others(process: psutil.Process) -> None:
     """Give a process, and what it will start, the lowest priority."""
-    process.nice(19 if os.name == "posix" else psutil.IDLE_PRIORITY_CLASS)
+    process.nice(LOWEST)
     # On Linux, sessions may be groups that share the processor fairly, however nice their members are.
     with suppress(OSError):
-        Path(f"/proc/{process.pid}/autogroup").write_text("19")
+        Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST))
 
 
 def _memory(process: psutil.Process) -> int:

@@ -17,15 +17,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import nbformat
+import psutil
 from nbformat import NotebookNode
-from nbformat.reader import NotJSONError
-from tqdm import tqdm
 
 from tools import course, report
 from tools.compare import changed_outputs
@@ -38,8 +37,8 @@ FAILS_AT = 3  # times the budget. Between one and three times: passes, and the r
 KILLED_AT = 5  # times the budget: the notebook works without end, or may as well
 KILLED_AFTER = 600  # seconds, where there is no budget
 WAITS = 1800  # seconds of wall-clock time: even on a busy machine, the notebook waits for what never comes
-OURS = 0.084  # seconds of processor time that a round of `pace` takes on the machine that set the budgets
-CROWDED = 2  # work takes this many times as long as it would alone: what yields to others would starve
+OURS = 0.084  # seconds of processor time that a round of `slower` takes on the machine that set the budgets
+CROWDED = 90  # percent of the machine that other programs use
 MEASURES = re.compile(r"\b(timing|perf_counter)\b")  # in the code of a notebook whose seconds mean something
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -58,14 +57,8 @@ def read(path: Path) -> NotebookNode:
         notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
         nbformat.validate(notebook)
         return notebook
-    except FileNotFoundError:
-        problem = "does not exist"
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
-    except UnicodeDecodeError:
-        problem = "is not a notebook: it is not UTF-8 text"
-    except NotJSONError:
-        problem = "is not a notebook: it is empty, cut short, or something else than JSON"
     except Exception as error:  # nbformat meets JSON of other shapes with nearly any exception
         problem = f"is not a notebook ({type(error).__name__}: {str(error).strip().partition(chr(10))[0]})"
     raise NotebookError(f"{path.parent.name}/{path.name} {problem}. Run `make build`.")
@@ -194,14 +187,11 @@ def run_notebook(
     budget: Mapping[str, Mapping[str, float]] | None = None,
     ranges: Mapping[str, Mapping[str, list[float]]] | None = None,
     timeout: float = WAITS,
-    on_cell: Callable[[], None] = lambda: None,
-    python: Sequence[str] = (sys.executable,),
-    interrupted: threading.Event | None = None,
-    gently: bool = False,
+    **options: Any,
 ) -> Result:
     """Execute a notebook and judge it. The notebook with its outputs is written to `executed`.
 
-    budget, ranges: as for `judge`. timeout, python, interrupted, gently: as for `execute`.
+    budget, ranges: as for `judge`. timeout, options: as for `execute`.
     Raises nothing but KeyboardInterrupt: whatever goes wrong is in the result.
     """
     budget, ranges = budget or {}, ranges or {}
@@ -213,7 +203,7 @@ def run_notebook(
         result.failures.append(str(error))
         return result
     work = time_limit(budget, device)
-    run = execute(source.resolve(), executed.resolve(), timeout, on_cell, python, interrupted, gently, work)
+    run = execute(source.resolve(), executed.resolve(), timeout, work, **options)
     result.seconds, result.cpu_seconds, result.mib = run.seconds, run.cpu_seconds, run.mib
     if not executed.exists():
         result.failures.append(f"could not be executed: {run.died}")
@@ -272,18 +262,12 @@ def best_device() -> tuple[str, str]:
     return best.type, device.describe(best)
 
 
-class Pace(NamedTuple):
-    """How fast this machine is, see `pace`."""
-
-    slower: float  # how many times as long a core takes as one on the machine that set the budgets; 1 if it is faster
-    crowded: float  # how many times as long work takes as it would alone: 1 on an idle machine
-
-
 @functools.cache
-def pace() -> Pace:
-    """Measure a fixed piece of work: what notebooks do most, convolutions and Python, on one thread, for a second.
+def slower() -> float:
+    """How many times as long a core takes as one of the machine that set the budgets; 1 if it is faster.
 
-    For `slower`, the processor time of the fastest of several rounds counts: other programs hardly matter.
+    Measured on what notebooks do most, convolutions and Python, on one thread. The processor time of the fastest of
+    several rounds counts: other programs hardly matter.
     """
     import torch
 
@@ -293,17 +277,22 @@ def pace() -> Pace:
     filters = torch.ones(32, 3, 3, 3, requires_grad=True), torch.ones(32, 32, 3, 3, requires_grad=True)
     rounds = []
     for _ in range(10):
-        start = time.process_time(), time.perf_counter()
+        start = time.process_time()
         for _ in range(3):
             found = images
             for each in filters:
                 found = torch.nn.functional.conv2d(found, each).relu()
             found.mean().backward()
         sum(number * number for number in range(100_000))
-        rounds.append((time.process_time() - start[0], time.perf_counter() - start[1]))
+        rounds.append(time.process_time() - start)
     torch.set_num_threads(threads)
-    work, clock = zip(*rounds[1:], strict=True)  # the first one also prepares
-    return Pace(max(1.0, min(work) / OURS), sum(clock) / sum(work))
+    return max(1.0, min(rounds) / OURS)
+
+
+@functools.cache
+def crowded() -> bool:
+    """Whether other programs keep this machine busy, before our own do. What yields to them would starve."""
+    return psutil.cpu_percent(1) > CROWDED
 
 
 def about(device: str) -> list[str]:
@@ -313,46 +302,29 @@ def about(device: str) -> list[str]:
     from torchcourse.lectures import compiling
 
     sentences = []
-    if device == "cpu" and pace().slower > 1.1:
+    if device == "cpu" and slower() > 1.1:
         sentences.append(
-            f"A core of this machine takes {pace().slower:.1f} times as long as one on the machine that set the "
+            f"A core of this machine takes {slower():.1f} times as long as one on the machine that set the "
             "budgets, so each budget in seconds is multiplied by that."
         )
-    if pace().crowded > CROWDED:
+    if crowded():
         sentences.append("Other programs keep this machine busy: the run takes longer, and measured times mean little.")
     return sentences + [f"Left out: {lacks}" for lacks in (compiling.missing(), practice.why_not()) if lacks]
 
 
 def perform(
-    chapter: course.Chapter,
-    kind: str,
-    device: str,
-    out: Path,
-    root: Path = course.ROOT,
-    on_cell: Callable[[], None] = lambda: None,
-    timeout: float = WAITS,
-    interrupted: threading.Event | None = None,
-    gently: bool = False,
+    chapter: course.Chapter, kind: str, device: str, out: Path, root: Path = course.ROOT, **options: Any
 ) -> Result:
-    """Execute and judge one notebook of a chapter; what comes of it, and its page, go to a folder of `out`."""
+    """Execute and judge one notebook of a chapter; what comes of it, and its page, go to a folder of `out`.
+
+    options: as for `execute`.
+    """
     source = root / course.KINDS[kind] / f"{chapter.name}.ipynb"
     executed = out / course.KINDS[kind] / source.name
     budget, ranges = chapter.budget.get(kind, {}), chapter.ranges.get(kind)
     if device == "cpu":
-        budget = {key: limit | {"seconds": round(pace().slower * limit["seconds"])} for key, limit in budget.items()}
-    result = run_notebook(
-        source,
-        executed,
-        chapter.name,
-        kind,
-        device,
-        budget,
-        ranges,
-        timeout,
-        on_cell=on_cell,
-        interrupted=interrupted,
-        gently=gently,
-    )
+        budget = {key: limit | {"seconds": round(slower() * limit["seconds"])} for key, limit in budget.items()}
+    result = run_notebook(source, executed, chapter.name, kind, device, budget, ranges, **options)
     if executed.exists():
         page = report.write_page(executed, f"{chapter.number} {chapter.title} · {kind}")
         result.page = page.relative_to(out).as_posix()
@@ -366,77 +338,46 @@ def run_course(chapters: list[course.Chapter], kinds: list[str], out: Path, root
     two notebooks at a time: a lecture of ours keeps one of two cores busy most of the time, and each notebook waits now
     and then. A GPU cannot tell what may wait; there, all lectures come one after the other, and solutions follow.
 
-    Each notebook gets a line when it has ended. In a terminal there is a progress bar below these lines; in a log,
-    which may be read while it grows, a line also says that a notebook has started.
+    Each notebook gets a line when it starts, and one when it has ended.
     """
     device, description = best_device()
     jobs = [(chapter, kind) for chapter in chapters for kind in kinds if kind in chapter.kinds]
-    code = [code_cells(root / course.KINDS[kind] / f"{chapter.name}.ipynb") for chapter, kind in jobs]
     notes = about(device)
     print(f"{len(jobs)} notebooks on {description}", *notes, sep="\n", flush=True)
     results: dict[int, Result] = {}
     started = itertools.count(1)
     interrupted = threading.Event()
-    layout = "{desc:<30} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} cells, {elapsed}"
-    look = {"bar_format": layout, "leave": False, "mininterval": 0.2, "dynamic_ncols": True}
-    with tqdm(total=sum(map(len, code)), disable=None, **look) as bar:  # None: a bar in a terminal, nothing in a log
 
-        def say(line: str) -> None:
-            bar.write(line)  # above the bar, where there is one
-            sys.stdout.flush()
-
-        def run(job: int, **how: bool) -> None:
+    def run_each(waiting: Iterable[int], yields: bool) -> None:
+        for job in waiting:
+            if interrupted.is_set():
+                return
             chapter, kind = jobs[job]
-            left = len(code[job])
-
-            def on_cell() -> None:
-                nonlocal left
-                left -= 1
-                bar.update()
-
             number = f"[{next(started)}/{len(jobs)}]"
-            bar.set_description_str(f"{chapter.name} {kind}")
-            if not sys.stdout.isatty():
-                say(f"{number} {chapter.name} {kind} ...")
-            results[job] = perform(chapter, kind, device, out, root, on_cell=on_cell, interrupted=interrupted, **how)
-            say(f"{number} {report.one_line(results[job])}")
-            bar.update(left)  # cells after an error are not executed
+            print(f"{number} {chapter.name} {kind} ...\n", end="", flush=True)  # at once, beside other threads
+            gently = yields and not measured.done()
+            results[job] = perform(chapter, kind, device, out, root, interrupted=interrupted, gently=gently)
+            print(f"{number} {report.one_line(results[job])}\n", end="", flush=True)
 
-        lectures = [job for job, (_, kind) in enumerate(jobs) if kind == "lecture"]
-        alone = [job for job in lectures if device != "cpu" or any(map(MEASURES.search, code[job]))]
-        others = [job for job in range(len(jobs)) if job not in alone]
-        others.sort(key=lambda job: _longest(*jobs[job]))
-        # The longest first: none of them is left for the end. One iterator for all lanes: no job is taken twice.
-        waiting = reversed(others)
-        measured = threading.Event()
+    def measures(job: int) -> bool:
+        chapter, kind = jobs[job]
+        path = root / course.KINDS[kind] / f"{chapter.name}.ipynb"
+        return kind == "lecture" and (device != "cpu" or any(map(MEASURES.search, code_cells(path))))
 
-        def run_alone() -> None:
-            try:
-                for job in alone:
-                    if not interrupted.is_set():
-                        run(job)
-            finally:
-                measured.set()
-            run_others()
-
-        def run_others() -> None:
-            for job in waiting:
-                if not interrupted.is_set():
-                    run(job, gently=not measured.is_set() and pace().crowded < CROWDED)
-
-        def run_others_meanwhile() -> None:
+    alone = list(filter(measures, range(len(jobs))))
+    others = sorted({*range(len(jobs))} - {*alone}, key=lambda job: _longest(*jobs[job]))
+    # The longest first: none of them is left for the end. One iterator for all lanes: no job is taken twice.
+    waiting = reversed(others)
+    with ThreadPoolExecutor(3 if device == "cpu" else 2) as pool:
+        try:
+            measured = pool.submit(run_each, alone, False)
             if device != "cpu":
-                measured.wait()
-            run_others()
-
-        with ThreadPoolExecutor(3) as pool:
-            lanes = [pool.submit(run_alone)]
-            lanes += [pool.submit(run_others_meanwhile) for _ in range(2 if device == "cpu" else 1)]
-            try:
-                for lane in as_completed(lanes):
-                    lane.result()
-            except KeyboardInterrupt:
-                interrupted.set()  # ends the kernels
+                measured.result()
+            lanes = [pool.submit(run_each, waiting, not crowded()) for _ in range(3)]
+            for lane in as_completed([measured, *lanes]):
+                lane.result()
+        except KeyboardInterrupt:
+            interrupted.set()  # ends the kernels
     ended = [results[job] for job in sorted(results)]
     report.write(ended, out, course.manifest(root)["title"], description, interrupted.is_set(), notes)
     if interrupted.is_set():
