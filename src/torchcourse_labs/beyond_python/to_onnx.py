@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.authoring import AnswerRaised, Exercise, Inputs, NotHere, attempted, call, observe, same, wrong_if
+from labcheck.authoring import Exercise, Inputs, NotHere, attempted, call, observe, raises_like, same, wrong_if
 from torchcourse.lectures import tracefile
 from torchcourse_labs.beyond_python._shared import SECONDS, attempt, quietly, results
 
@@ -58,16 +58,13 @@ def judge(answer: Any, rng: Inputs) -> None:
     features, classes = rng.sizes(2, 4, 11)
     net = nn.Sequential(*probes.network(rng, features, classes, norm=True), nn.Dropout(0.4)).eval()
     batches = [rng.randn(size, features) for size in (2, 1, 7)]  # the first one is the example
-    try:
+    with raises_like(
+        "not_traced",
+        "`torch.onnx.export` can't trace `net`: a dict as `dynamic_shapes` has the names of `forward`'s arguments.",
+        "Failed to export the model with torch.export",
+        look='a tuple needs no names: `dynamic_shapes=({0: torch.export.Dim("batch")},)`',
+    ):
         seen = observe(answer, converted, copy.deepcopy(net), batches, PACKAGES)
-    except AnswerRaised as raised:
-        wrong_if(
-            "Failed to export the model with torch.export" in str(raised),
-            "not_traced",
-            "`torch.onnx.export` can't trace `net`: a dict as `dynamic_shapes` has the names of `forward`'s arguments.",
-            look='a tuple needs no names: `dynamic_shapes=({0: torch.export.Dim("batch")},)`',
-        )
-        raise
     if "missing" in seen:
         raise NotHere(
             "This exercise needs three optional packages: `pip install onnx onnxscript onnxruntime`, then restart the "
