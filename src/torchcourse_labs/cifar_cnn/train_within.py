@@ -51,12 +51,9 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="`optimizer.step()` for each batch; a `return` or `break` inside the loop; an optimizer for other weights",
     )
     if reached < enough:
-        problem, expected = (
-            f"Your model is not good enough after {steps} steps.",
-            f"{enough:.0%} of held-out images right",
-        )
         look = "does the loss fall? Print it. Then normalized input, batch norm, learning rate and its schedule"
-        raise Incorrect(problem, expected, f"{reached:.1%}", look)
+        expected = f"{enough:.0%} of held-out images right"
+        raise Incorrect(f"Your model is not good enough after {steps} steps.", expected, f"{reached:.1%}", look)
 
 
 def judge_model(answer: Any, learned: tuple, held_out: Tensor, right: Tensor, seed: int) -> tuple[dict, float]:

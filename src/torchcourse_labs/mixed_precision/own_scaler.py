@@ -16,11 +16,9 @@ def draw(rng: Inputs) -> list[tuple]:
     """A longer run in which every rule shows, and a short one in which each good step doubles the scale."""
     interval = rng.size(2, 3)
     good = ["good"] * interval
-    short, long = (
-        ["good", "good", "second", "good"],
-        [*good, "first", "second", *good[1:], "both", *good, "good", "nan"],
-    )
-    return [(kinds, n, *map(rng.randn, rng.sizes(3, 3, 6))) for kinds, n in (([*long, *good], interval), (short, 1))]
+    short = ["good", "good", "second", "good"]
+    long = [*good, "first", "second", *good[1:], "both", *good, "good", "nan", *good]
+    return [(kinds, n, *map(rng.randn, rng.sizes(2, 3, 6))) for kinds, n in ((long, interval), (short, 1))]
 
 
 def solution(loss, optimizer, state, growth_interval):
@@ -41,9 +39,8 @@ def solution(loss, optimizer, state, growth_interval):
 
 def scaled_steps(answer: Callable, kinds: list[str], growth_interval: int, *start: Tensor) -> list[dict]:
     """A probe: the weights, the scale and what comes back after each step. Kinds say which gradients overflow."""
-    first, second, third = parameters = [nn.Parameter(value.clone()) for value in start]
+    first, second = parameters = [nn.Parameter(value.clone()) for value in start]
     groups = [{"params": [first, nn.Parameter(torch.ones(3))], "momentum": 0.5}, {"params": [second], "lr": 0.05}]
-    groups.append({"params": [third], "lr": 1e-5})  # its scaled gradient is float32: beyond float16, but finite
     optimizer, state, seen = torch.optim.SGD(groups, lr=0.1), {"scale": 2.0**10, "good": 0}, []
     for kind in kinds:
         optimizer.zero_grad()
@@ -51,12 +48,11 @@ def scaled_steps(answer: Callable, kinds: list[str], growth_interval: int, *star
         for name, slope in zip(("first", "second"), slopes, strict=True):  # times the scale, one is beyond float16
             slope[-1] += 3e3 * (kind in (name, "both"))
         loss = sum((p.half() * slope.half()).float().sum() for p, slope in zip((first, second), slopes, strict=True))
-        loss = loss + 300 * third.sum() + second.sum() * (math.nan if kind == "nan" else 0.0)
+        loss = loss + second.sum() * (math.nan if kind == "nan" else 0.0)
         took = call(answer, loss, optimizer, state, growth_interval, may_change=True, may_return_none=True)
         if isinstance(took, np.bool_) or (isinstance(took, Tensor) and took.numel() == 1):
             took = bool(took)
-        weights = torch.cat([p.detach() for p in parameters])
-        seen.append({"took": took, "scale": state.get("scale"), "weights": weights})
+        seen.append({"took": took, "scale": state.get("scale"), "weights": torch.cat(parameters).detach()})
     return seen
 
 
@@ -72,16 +68,11 @@ def judge(answer: Any, rng: Inputs) -> None:
         )
         for number, (step, right) in enumerate(zip(seen, wanted, strict=True), 1):
             wrong_if(
-                not step["weights"].isfinite().all(),
-                "infinite",
-                "Infinite or nan gradients reached the weights: each element of each gradient has to be finite.",
-                look="`.isfinite().all()` of each `.grad`, in all groups of the optimizer, after `backward()`",
-            )
-            wrong_if(
                 not right["took"] and not equal(step["weights"], before),
                 "partial_step",
                 "In a step with a gradient that is not finite, weights moved: skip the whole step. Zeros in place of "
                 "gradients are not enough, because momentum and the other gradients still move weights.",
+                look="`.isfinite().all()` of each `.grad`, in all groups of the optimizer, after `backward()`",
             )
             so_far = ", ".join("good" if each["took"] else "not finite" for each in wanted[:number])
             options = {"look": f"the gradients so far: {so_far}; growth_interval = {inputs[1]}", "dtype": False}
