@@ -18,7 +18,7 @@ def draw(rng: Inputs) -> list[tuple]:
     good = ["good"] * interval
     short = ["good", "good", "second", "good"]
     long = [*good, "first", "second", *good[1:], "both", *good, "good", "nan", *good]
-    return [(kinds, n, *map(rng.randn, rng.sizes(2, 3, 6))) for kinds, n in ((long, interval), (short, 1))]
+    return [(kinds, n, *map(rng.randn, rng.sizes(3, 3, 6))) for kinds, n in ((long, interval), (short, 1))]
 
 
 def solution(loss, optimizer, state, growth_interval):
@@ -39,8 +39,9 @@ def solution(loss, optimizer, state, growth_interval):
 
 def scaled_steps(answer: Callable, kinds: list[str], growth_interval: int, *start: Tensor) -> list[dict]:
     """A probe: the weights, the scale and what comes back after each step. Kinds say which gradients overflow."""
-    first, second = parameters = [nn.Parameter(value.clone()) for value in start]
+    first, second, third = parameters = [nn.Parameter(value.clone()) for value in start]
     groups = [{"params": [first, nn.Parameter(torch.ones(3))], "momentum": 0.5}, {"params": [second], "lr": 0.05}]
+    groups.append({"params": [third], "lr": 1e-5})  # its scaled gradient is float32: beyond float16, but finite
     optimizer, state, seen = torch.optim.SGD(groups, lr=0.1), {"scale": 2.0**10, "good": 0}, []
     for kind in kinds:
         optimizer.zero_grad()
@@ -48,7 +49,7 @@ def scaled_steps(answer: Callable, kinds: list[str], growth_interval: int, *star
         for name, slope in zip(("first", "second"), slopes, strict=True):  # times the scale, one is beyond float16
             slope[-1] += 3e3 * (kind in (name, "both"))
         loss = sum((p.half() * slope.half()).float().sum() for p, slope in zip((first, second), slopes, strict=True))
-        loss = loss + second.sum() * (math.nan if kind == "nan" else 0.0)
+        loss = loss + 300 * third.sum() + second.sum() * (math.nan if kind == "nan" else 0.0)
         took = call(answer, loss, optimizer, state, growth_interval, may_change=True, may_return_none=True)
         if isinstance(took, np.bool_) or (isinstance(took, Tensor) and took.numel() == 1):
             took = bool(took)
