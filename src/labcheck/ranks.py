@@ -34,6 +34,7 @@ from labcheck.verdict import UNSAID, AnswerRaised, Incorrect, NotAttempted, NotH
 from torchcourse import place
 from torchcourse.errors import CourseError
 
+SECONDS = 120.0  # for a check with ranks: the first one of a session starts the server, which makes the processes
 TIME_LIMIT = 60.0  # seconds for all ranks together, from the moment when the group is ready
 PATIENCE = 300.0  # seconds beyond it until the server itself counts as lost: it starts processes, and ends them
 

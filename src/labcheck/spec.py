@@ -47,10 +47,23 @@ class looks_like:
 
 
 class raises_like:
-    """A sentence for answers that raise an error whose message contains one of these words."""
+    """A sentence for answers that raise an error whose message contains one of these words.
+
+    A judge that is not a Spec observes inside of it: `with raises_like(…): seen = observe(…)`.
+    """
 
     def __init__(self, key: str, sentence: str, *words: str, look: str | None = None) -> None:
         self.key, self.sentence, self.words, self.look = key, sentence, words, look
+
+    def fits(self, problem: BaseException | None) -> bool:
+        return isinstance(problem, AnswerRaised) and any(word in str(problem) for word in self.words)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: Any, problem: BaseException | None, __: Any) -> None:
+        if self.fits(problem):
+            raise Incorrect(self.sentence, UNSAID, str(problem).splitlines()[0], self.look, self.key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +101,7 @@ class Spec:
         problem = self.problem(yours[first], expected[first], cases[first])
         for sentence in self.says:
             if isinstance(sentence, raises_like):
-                fits = isinstance(problem, AnswerRaised) and any(word in str(problem) for word in sentence.words)
+                fits = sentence.fits(problem)
             else:
                 fits = any(self.agree(yours, results, expected) for results in wrong[sentence.key])
             if fits:

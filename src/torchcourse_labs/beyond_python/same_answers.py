@@ -44,12 +44,11 @@ def draw(rng: Inputs, *margins: float) -> tuple[Tensor, Tensor, Tensor]:
 
 def judge(answer: Any, rng: Inputs) -> None:
     tolerance = 0.125  # exact in binary
-    logits, others, labels = draw(rng, 0.02, 0.06, 0.1, 0.07)  # the original is unsure where a row flips
+    unsure = logits, others, labels = draw(rng, 0.02, 0.06, 0.1, 0.07)  # the original is unsure where a row flips
     others[:4, 1] += 0.8
     others[3, 2] = 2.9  # to the third answer
     others[-1, -1] -= 2 + rng.rand(1).item()  # far apart, and no flip
     labels[:3] = torch.tensor([1, 1, 3])  # two gained, one wrong twice, one lost
-    unsure = logits, others, labels
     sure = draw(rng, 0.14, 0.02)  # of one of them, and no logit is far off
     sure[2][1] = 1  # one lost, one gained
     broken = draw(rng), draw(rng)

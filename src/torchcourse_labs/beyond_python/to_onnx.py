@@ -12,29 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.authoring import AnswerRaised, Exercise, Inputs, NotHere, attempted, call, observe, same, wrong_if
+from labcheck.authoring import Exercise, Inputs, NotHere, attempted, call, observe, raises_like, same, wrong_if
 from torchcourse.lectures import tracefile
 from torchcourse_labs.beyond_python._shared import SECONDS, attempt, quietly, results
 
-PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-
 
 def solution(net: nn.Module, example: Tensor, path: str) -> None:
-    torch.onnx.export(
-        net,
-        (example,),
-        path,
-        input_names=["features"],
-        output_names=["logits"],
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
-        external_data=False,
-    )
+    names = {"input_names": ["features"], "output_names": ["logits"]}
+    dynamic = ({0: torch.export.Dim("batch")},)
+    torch.onnx.export(net, (example,), path, **names, dynamic_shapes=dynamic, external_data=False)
 
 
-def converted(answer: Callable, net: nn.Module, batches: list[Tensor], packages: tuple[str, ...]) -> dict[str, Any]:
+def converted(answer: Callable, net: nn.Module, batches: list[Tensor]) -> dict[str, Any]:
     """A probe: what ONNX Runtime finds in the file that the answer writes, and what it computes for each batch."""
     attempted(answer)
-    if not all(map(find_spec, packages)):
+    if not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))):
         return {"missing": True}
     # on a GPU machine, the C++ code of ONNX Runtime may complain about devices that it need not know
     with tempfile.TemporaryDirectory() as folder, quietly(), tracefile.quiet():
@@ -58,16 +50,13 @@ def judge(answer: Any, rng: Inputs) -> None:
     features, classes = rng.sizes(2, 4, 11)
     net = nn.Sequential(*probes.network(rng, features, classes, norm=True), nn.Dropout(0.4)).eval()
     batches = [rng.randn(size, features) for size in (2, 1, 7)]  # the first one is the example
-    try:
-        seen = observe(answer, converted, copy.deepcopy(net), batches, PACKAGES)
-    except AnswerRaised as raised:
-        wrong_if(
-            "Failed to export the model with torch.export" in str(raised),
-            "not_traced",
-            "`torch.onnx.export` can't trace `net`: a dict as `dynamic_shapes` has the names of `forward`'s arguments.",
-            look='a tuple needs no names: `dynamic_shapes=({0: torch.export.Dim("batch")},)`',
-        )
-        raise
+    with raises_like(
+        "not_traced",
+        "`torch.onnx.export` can't trace `net`: a dict as `dynamic_shapes` has the names of `forward`'s arguments.",
+        "Failed to export the model with torch.export",
+        look='a tuple needs no names: `dynamic_shapes=({0: torch.export.Dim("batch")},)`',
+    ):
+        seen = observe(answer, converted, copy.deepcopy(net), batches)
     if "missing" in seen:
         raise NotHere(
             "This exercise needs three optional packages: `pip install onnx onnxscript onnxruntime`, then restart the "
@@ -89,10 +78,10 @@ def judge(answer: Any, rng: Inputs) -> None:
         )
         look = "`net`, as it is: float32 features go in, logits come out, without a softmax"
         same(yours, right, f"What your file computes for {len(batch)} rows", atol=1e-4, look=look)
-    look = "`input_names` and `output_names`; `external_data`: a person who gets only net.onnx needs the weights, too"
-    found = {"input and output names": seen["names"], "files": seen["files"]}
-    right = {"input and output names": [["features"], ["logits"]], "files": ["net.onnx"]}
-    same(found, right, "What you wrote", look=look)
+    look = "`input_names`, `output_names`"
+    same(seen["names"], [["features"], ["logits"]], "The lists of input names and output names", look=look)
+    look = "`external_data`: a person who gets only net.onnx needs the weights, too"
+    same(seen["files"], ["net.onnx"], "The list of files that you wrote", look=look)
 
 
 exercise = Exercise(

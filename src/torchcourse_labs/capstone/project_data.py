@@ -45,8 +45,7 @@ def split(answer: Callable, n: int, seed: int) -> dict[str, Any]:
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    # Many images: if each is held out with a chance of one in ten, it is rarely a tenth of them.
-    for seed in (rng.size(1, 1000), 0):
+    for seed in (rng.size(1, 1000), 0):  # many images, of which a coin for each rarely holds out exactly a tenth
         judge_split(answer, 10 * rng.size(300, 400) + rng.size(1, 9), seed)
 
 
@@ -55,8 +54,7 @@ def judge_split(answer: Any, n: int, seed: int) -> None:
     train, validation, train_again, validation_again, _, other = seen["parts"]
     rows, held_out = train["rows"], validation["rows"]
     if not (train["own"] and validation["own"]):
-        look = "`subset` takes images and labels together, and leaves the scaling to the model"
-        raise Incorrect("Pixels or labels are no longer those of their images.", look=look)
+        raise Incorrect("Pixels or labels are no longer those of their images.", look="`subset` takes both, unchanged")
     wrong_if(
         train["test"] or validation["test"],
         "test_images",
@@ -66,8 +64,7 @@ def judge_split(answer: Any, n: int, seed: int) -> None:
     wrong_if(
         sorted(rows + held_out) != list(range(n)),
         "each_once",
-        f"The two sets together should have each of the {n} images once: an image in both is learned before you choose "
-        "by it.",
+        f"Together, the two sets should have each of the {n} images once: a learned one says nothing about new ones.",
         look="`torch.randint` can repeat a number, `torch.randperm` does not; where does the slice end?",
         yours=f"{len(rows)} and {len(held_out)} images, {len({*rows, *held_out})} different ones",
     )

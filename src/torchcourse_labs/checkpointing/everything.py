@@ -144,5 +144,5 @@ exercise = Exercise(
     ),
     judge=judge,
     lends=solution,
-    seconds=120.0,  # the first check of a session starts the server from which processes are forked
+    seconds=ranks.SECONDS,
 )

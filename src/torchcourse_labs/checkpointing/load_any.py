@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, observe, same, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, observe, raises_like, same, wrong_if
 
 OTHER = {"embed.bias": (7,), "submodule.weight": (5, 4), "norm.bias": (1,), "extra.bias": (2,)}  # shapes that don't fit
 
@@ -87,16 +87,13 @@ def judge(answer: Any, rng: Inputs) -> None:
 
 def judge_case(answer: Any, own: dict, theirs: dict, prefix: str, place: str = "cpu") -> None:
     fits = {name: value for name, value in theirs.items() if name in own and value.shape == own[name].shape}
-    try:
+    with raises_like(
+        "all_or_nothing",
+        "Not everything in the file fits, and your function raises: load what fits, and report the rest.",
+        "loading state_dict",
+        look="`strict=False` leaves out names that do not fit, but not shapes: compare them first",
+    ):
         seen = observe(answer, loading, own, {prefix + name: value for name, value in theirs.items()}, place)
-    except AnswerRaised as raised:
-        wrong_if(
-            "loading state_dict" in str(raised),
-            "all_or_nothing",
-            "Not everything in the file fits, and your function raises: load what fits, and report the rest.",
-            look="`strict=False` leaves out names that do not fit, but not shapes: compare them first",
-        )
-        raise
     same(len(seen["lists"]), 2, "The number of lists that your function returns", look="(missing, unexpected)")
     case = f'for a file with the prefix "{prefix}"' if prefix else "for a file without a prefix"
     look = "prefixes only at the front, both and in either order; buffers; a name with another shape is in both lists"

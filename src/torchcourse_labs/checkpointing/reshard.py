@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from labcheck import ranks
-from labcheck.authoring import AnswerRaised, Exercise, Inputs, near, observe, same, wrong_if
+from labcheck.authoring import Exercise, Inputs, near, observe, raises_like, same, wrong_if
 
 STEPS = 0, 90, 100, 110  # the last one is never whole: a crash comes in the middle
 
@@ -106,17 +106,14 @@ def save_and_load(answer: Any, tensors: list[dict]) -> dict[str, Any]:
 
 def judge(answer: Any, rng: Inputs) -> None:
     tensors = [{"weight": rng.randn(7, 4), "bias": rng.randn(3)} for _ in STEPS]
-    try:
+    with raises_like(
+        "not_whole",
+        "Loading raises a CheckpointException. It is a BaseException, so `except Exception` does not catch it, and "
+        "a folder that is not whole has to be passed over.",
+        "CheckpointException",
+        look="take a folder only if `.metadata` is in it",
+    ):
         seen = observe(answer, save_and_load, tensors)
-    except AnswerRaised as raised:
-        wrong_if(
-            "CheckpointException" in str(raised),
-            "not_whole",
-            "Loading raises a CheckpointException. It is a BaseException, so `except Exception` does not catch it, and "
-            "a folder that is not whole has to be passed over.",
-            look="take a folder only if `.metadata` is in it",
-        )
-        raise
     ranks.judge_lost(seen.get("lost", {}), "all ranks call `dcp.save` and `dcp.load`")
     what = "What `load_sharded` returns, on each rank, before the first save and after saving step 0,"
     same(seen["found"], [[None, 0], [None, 0]], what, look="None only says that there is none; 0 is a step, too")
@@ -149,5 +146,5 @@ exercise = Exercise(
         "the `state` that came in, not with a copy.",
     ),
     judge=judge,
-    seconds=120.0,  # the first check of a session starts the server from which processes are forked
+    seconds=ranks.SECONDS,
 )

@@ -23,8 +23,7 @@ class FrozenBody(nn.Module):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        features = self.body(x)
-        return self.head(features)
+        return self.head(self.body(x))
 
 
 solution = FrozenBody
@@ -66,8 +65,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         seen["moved"],
         "statistics_move",
         "After `model.train()`, one forward pass has changed the running statistics of the body's batch norm.",
-        look="`fit` calls `model.train()`, which reaches all layers: in a `train` of your own, call `self.body.eval()` "
-        "after it",
+        look="`fit` calls `model.train()`, which reaches all layers: in a `train` of your own, call `self.body.eval()`",
     )
     others = [when for when, modes in wanted["modes"].items() if seen["modes"][when] != modes]
     wrong_if(
@@ -75,8 +73,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "wrong_mode",
         f"{', '.join(others)}, some parts are in the wrong mode: the body should always be in eval mode, the head "
         "and the model itself in the mode that the caller asks for.",
-        look="`super().train(mode)` passes the mode on; then put the body, and only the body, back into eval mode. "
-        "`__init__` needs it, too: every module is in train mode at first",
+        look="`super().train(mode)`, then only the body back into eval mode; new modules are in train mode, too",
     )
     same(seen["returned"], [True] * 3, "Whether `train` returns the model", look="`return self` at the end of `train`")
     look = "`return self.head(self.body(x))`, and nothing after it: the loss has its own softmax"

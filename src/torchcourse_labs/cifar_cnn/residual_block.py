@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from labcheck import probes
-from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, near, observe, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, raises_like, wrong_if
 
 
 class ResidualBlock(nn.Module):
@@ -65,17 +65,13 @@ def judge(answer: Any, rng: Inputs) -> None:
     for inputs, outputs, stride in ((few, few, 1), (few, many, 1), (few, few, 2), (many, few, 2)):
         x = rng.randn(5, inputs, 2 * height + 1, 2 * width)
         here = f"With {inputs} → {outputs} channels and stride {stride}"
-        try:
+        with raises_like(
+            "does_not_fit",
+            f"{here}, branch and shortcut do not fit together.",
+            "must match",
+            look="`padding=1` in both convolutions; a 1×1 convolution as shortcut when stride or channels change",
+        ):
             seen = observe(answer, watched, (inputs, outputs, stride), x)
-        except AnswerRaised as raised:
-            wrong_if(
-                "must match" in str(raised),
-                "does_not_fit",
-                f"{here}, branch and shortcut do not fit together.",
-                look="`padding=1` in both convolutions; a 1×1 convolution as shortcut when stride or channels change",
-                yours=str(raised),
-            )
-            raise
         if "instead" in seen or not isinstance(seen["output"], Tensor):
             what = seen.get("instead", seen.get("output"))
             raise Incorrect("Your block should be an nn.Module whose `forward` returns a tensor.", "a tensor", what)

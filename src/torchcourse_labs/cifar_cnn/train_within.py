@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, observe, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, observe, raises_like, wrong_if
 from torchcourse import data, models
 from torchcourse.lab.budget import STEPS, Budget
 from torchcourse_labs.mnist_cnn.train_garments import trained
@@ -51,27 +51,22 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="`optimizer.step()` for each batch; a `return` or `break` inside the loop; an optimizer for other weights",
     )
     if reached < enough:
-        problem, expected = (
-            f"Your model is not good enough after {steps} steps.",
-            f"{enough:.0%} of held-out images right",
-        )
         look = "does the loss fall? Print it. Then normalized input, batch norm, learning rate and its schedule"
-        raise Incorrect(problem, expected, f"{reached:.1%}", look)
+        expected = f"{enough:.0%} of held-out images right"
+        raise Incorrect(f"Your model is not good enough after {steps} steps.", expected, f"{reached:.1%}", look)
 
 
 def judge_model(answer: Any, learned: tuple, held_out: Tensor, right: Tensor, seed: int) -> tuple[dict, float]:
     """What was seen of a training, and the accuracy of its model on images that were held out."""
-    try:
+    with raises_like(
+        "bytes",
+        "Your model doesn't accept bytes: whatever you do to the images first belongs inside the model.",
+        "unsigned char",
+        "Byte",
+        "uint8",
+        look='`nn.Sequential(models.Normalize("cifar10"), …)`',
+    ):
         seen = observe(answer, trained, *learned, STEPS, held_out, seed)
-    except AnswerRaised as raised:
-        wrong_if(
-            any(name in str(raised) for name in ("unsigned char", "Byte", "uint8")),
-            "bytes",
-            "Your model doesn't accept bytes: whatever you do to the images first belongs inside the model.",
-            look='`nn.Sequential(models.Normalize("cifar10"), …)`',
-            yours=str(raised),
-        )
-        raise
     if "instead" in seen:
         raise Incorrect("Your function does not return the trained model.", "an nn.Module", seen["instead"])
     logits = seen["logits"]

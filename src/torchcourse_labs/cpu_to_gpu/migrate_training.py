@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, observe, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, observe, raises_like, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, network, weights
 from torchcourse import simgpu
 from torchcourse_labs.cpu_to_gpu._shared import as_numbers, busiest_line, device_work
@@ -52,17 +52,15 @@ def trained(answer: Callable, model: nn.Module, batches: list[Batch], epochs: in
 
 def judge(answer: Any, rng: Inputs) -> None:
     model, batches, epochs = draw(rng)
-    try:
+    with raises_like(
+        "left_behind",
+        "Something is still on the CPU: the model, the images, and the labels should all be on the device.",
+        "is on cpu",
+        "got target",
+        "other tensors on cpu",
+        look="a model moves in place; for a tensor, `.to(device)` returns a copy: `images = images.to(device)`",
+    ):
         seen = observe(answer, trained, model, batches, epochs)
-    except AnswerRaised as raised:
-        wrong_if(
-            any(words in str(raised) for words in ("is on cpu", "got target", "other tensors on cpu")),
-            "left_behind",
-            f"Something is still on the CPU: the model, the images, and the labels should all be on the device. "
-            f"PyTorch says: {raised}",
-            look="a model moves in place; for a tensor, `.to(device)` returns a copy: `images = images.to(device)`",
-        )
-        raise
     reference = copy.deepcopy(model)
     expected = solution(reference, batches, torch.device("cpu"), epochs)
     wrong_if(

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from labcheck import ranks
-from labcheck.authoring import AnswerRaised, Inputs, near, same, wrong_if
+from labcheck.authoring import Inputs, near, raises_like, same, wrong_if
 from labcheck.collectives import Ledger
 from labcheck.probes import weights
 
@@ -59,21 +59,18 @@ def judge_gradients(answer: Any, rng: Inputs, look: str) -> list[list[str]]:
     look: where to look if a gradient is not the mean
     """
     model, gradients = draw(rng)
-    try:
+    with raises_like(
+        "none",
+        "You compute with None. A gradient is None if its parameter is frozen (leave it out) or unused, perhaps on "
+        "this rank only (take part with zeros); `dist.all_reduce` also returns None, as it changes its argument.",
+        "NoneType",
+        "of type torch.Tensor",
+        look="`parameter.grad is None`; `parameter.grad = dist.all_reduce(…)`",
+    ):
         waiting = (
             "One rank has no gradient for `branch.weight` and `branch.bias`: it still has to take part, with zeros"
         )
         seen = ranks.observe(answer, on_rank, model, gradients, world_size=3, look=waiting)
-    except AnswerRaised as raised:
-        wrong_if(
-            "NoneType" in str(raised) or "of type torch.Tensor" in str(raised),
-            "none",
-            "You compute with None. A gradient is None if its parameter is frozen (leave it out) or unused, perhaps on "
-            "this rank only (take part with zeros); `dist.all_reduce` also returns None, as it changes its argument.",
-            look="`parameter.grad is None`; `parameter.grad = dist.all_reduce(…)`",
-            yours=str(raised),
-        )
-        raise
     names = sorted({name for own in gradients for name in own}, key=lambda name: "branch" in name)
     means = {name: sum(own[name] for own in gradients if name in own) / 3 for name in names}
     both = [name for name in names if "branch" not in name]  # that all ranks used

@@ -117,6 +117,6 @@ exercise = Exercise(
         "`counts = torch.tensor([right, seen])`, `dist.all_reduce(counts)`, `return (counts[0] / counts[1]).item()`.",
     ),
     judge=judge,
-    seconds=120.0,  # the first check of a session starts a server, which makes the processes
+    seconds=ranks.SECONDS,
     lends=solution,
 )

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from labcheck import ranks
 from labcheck.authoring import Exercise, Inputs, wrong_if
 from torchcourse_labs.ddp._shared import judge_gradients
 
@@ -49,5 +50,5 @@ exercise = Exercise(
         "`row.split([g.numel() for g in gradients])`, then `gradient.copy_(part.view_as(gradient))` for each pair.",
     ),
     judge=judge,
-    seconds=120.0,  # the first check of a session starts a server, which makes the processes
+    seconds=ranks.SECONDS,
 )

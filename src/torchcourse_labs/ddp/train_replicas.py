@@ -143,6 +143,6 @@ exercise = Exercise(
         "sampler=sampler)`, `sampler.set_epoch(epoch)` at the start of each epoch, then the usual five lines.",
     ),
     judge=judge,
-    seconds=120.0,  # the first check of a session starts a server, which makes the processes
+    seconds=ranks.SECONDS,
     lends=solution,
 )

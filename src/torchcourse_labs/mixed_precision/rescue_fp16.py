@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, equal, observe, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, equal, observe, raises_like, wrong_if
 from labcheck.probes import SLOW_START, weights
 from torchcourse_labs.mixed_precision._shared import judge_dtypes, watch
 
@@ -51,15 +51,12 @@ def watched_run(answer: Callable, model: nn.Module, batches: Batches, epochs: in
 
 def judge(answer: Any, rng: Inputs) -> None:
     model, batches, epochs = draw(rng)
-    try:
+    with raises_like(
+        "no_scaler_step",
+        "The scaler takes no step: call `scaler.step(optimizer)`, not `optimizer.step()`, before it is updated.",
+        "No inf checks",
+    ):
         seen = observe(answer, watched_run, model, batches, epochs)
-    except AnswerRaised as raised:
-        wrong_if(
-            "No inf checks" in str(raised),
-            "no_scaler_step",
-            "The scaler takes no step: call `scaler.step(optimizer)`, not `optimizer.step()`, before it is updated.",
-        )
-        raise
     judge_dtypes(seen, torch.float16)
     wrong_if(
         not seen["trained"].isfinite().all(),

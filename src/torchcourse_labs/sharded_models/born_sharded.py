@@ -158,5 +158,5 @@ exercise = Exercise(
         "none beyond `len(p)`. Buffers are not sharded: each rank reads them whole, `read(name, 0, len(buffer))`.",
     ),
     judge=judge,
-    seconds=120.0,  # the first check of a session starts a server, which makes the processes
+    seconds=ranks.SECONDS,
 )

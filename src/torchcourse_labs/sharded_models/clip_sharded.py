@@ -137,5 +137,5 @@ exercise = Exercise(
         "`norm.full_tensor().item()` is the number.",
     ),
     judge=judge,
-    seconds=120.0,  # the first check of a session starts a server, which makes the processes
+    seconds=ranks.SECONDS,
 )

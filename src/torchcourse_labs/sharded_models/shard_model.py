@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, observe, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, raises_like, same, wrong_if
 from torchcourse import models
 from torchcourse.cluster import planning
 
@@ -74,16 +74,13 @@ def judge(answer: Any, rng: Inputs) -> None:
 
 
 def judge_case(answer: Any, depth: int, tied: bool, lr: float) -> None:
-    try:
+    with raises_like(
+        "model_first",
+        "You shard the model before its blocks: the first call takes all parameters, and none are left for them.",
+        "Invariant encountered",
+        look="the inner modules first, the model last",
+    ):
         seen = observe(answer, in_fake_world, depth, tied, lr)
-    except AnswerRaised as raised:
-        wrong_if(
-            "Invariant encountered" in str(raised),
-            "model_first",
-            "You shard the model before its blocks: the first call takes all parameters, and none are left for them.",
-            look="the inner modules first, the model last",
-        )
-        raise
     if "groups" not in seen:
         raise Incorrect("Your function should return the optimizer.", "an optimizer", seen["optimizer"])
     wrong_if(

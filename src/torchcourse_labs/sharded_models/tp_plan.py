@@ -144,5 +144,5 @@ exercise = Exercise(
         "desired_input_layouts=Replicate())`.",
     ),
     judge=judge,
-    seconds=120.0,  # the first check of a session starts a server, which makes the processes
+    seconds=ranks.SECONDS,
 )

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, near, observe, same, wrong_if
+from labcheck.authoring import Exercise, Inputs, call, near, observe, raises_like, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, weights
 from torchcourse_labs.training_loop._shared import WatchedSGD, draw, judge_changes, judge_order, watch_passes
 
@@ -38,16 +38,13 @@ def one_step(answer: Callable, model: nn.Module, batch: Batch) -> dict[str, Any]
 
 def judge(answer: Any, rng: Inputs) -> None:
     model, (batch,) = draw(rng, [rng.size(5, 11)])
-    try:
+    with raises_like(
+        "step_inside",
+        "A later `backward()` still needed a tensor that was changed in place, as the weights are by a step.",
+        "modified by an inplace operation",
+        look="the order: zero_grad, backward, step",
+    ):
         seen = observe(answer, one_step, model, batch)
-    except AnswerRaised as raised:
-        wrong_if(
-            "modified by an inplace operation" in str(raised),
-            "step_inside",
-            "A later `backward()` still needed a tensor that was changed in place, as the weights are by a step.",
-            look="the order: zero_grad, backward, step",
-        )
-        raise
     right = one_step(solution, model, batch)
     judge_changes(seen["changed"])
     loss = probes.number(seen["loss"], "The loss that you return")

@@ -7,9 +7,8 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(1, 8, 5, 2, 2), nn.ReLU(), nn.Dropout2d(0.1), nn.Flatten(), nn.Linear(8 * 196, 10)
-        )
+        first = nn.Conv2d(1, 8, 5, 2, 2), nn.ReLU(), nn.Dropout2d(0.1)
+        self.layers = nn.Sequential(*first, nn.Flatten(), nn.Linear(8 * 196, 10))
 
     def forward(self, images):
         x = images.float() / 255 - 0.5
@@ -30,7 +29,7 @@ def seeds_itself():
     return Net()
 
 
-ONE, LAST = Net(), nn.Linear(400, 10)
+ONE = Net()
 SCALED, END = "images.float() / 255 - 0.5", "return self.layers(x)"
 
 RIGHT = [
@@ -48,9 +47,7 @@ WRONG = {
         *built(SCALED, "(images.float() - images.float().mean()) / images.float().std()"),
         *built(END, "return self.layers(F.dropout(x, 0.5))"),
     ],
-    "too_large": [
-        ("mnist", lambda: nn.Sequential(Floats(), nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(784, 400), LAST))
-    ],
+    "too_large": built("self.layers = ", "self.more = nn.Linear(1000, 1000)\n        self.layers = "),
     None: [Net, ("mnist", lambda: Net), ("mnist", Floats), *built("8 * 196", "8 * 200")],
 }
 assert F  # of a mutant

@@ -19,7 +19,7 @@ WRONG = {
     "returned": pairs("return model", "return"),
     "half_weights": pairs("DDP(model)", "DDP(model.to(dtype))"),
     "other_dtype": pairs(
-        AUTOCAST, AUTOCAST.replace("dtype != torch.float32", "False"), AUTOCAST.partition(", en")[0] + ")"
+        AUTOCAST, AUTOCAST.replace("dtype != torch.float32", "False"), 'torch.autocast("cpu", torch.bfloat16)'
     ),
     None: [
         train,

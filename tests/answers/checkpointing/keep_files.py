@@ -6,6 +6,7 @@ from support.answers import mutant, mutants
 from torchcourse_labs.checkpointing.keep_files import solution
 
 SAVE = 'save(folder / f"step-{steps[-1]}.pt")'
+UNLINK = '(folder / f"step-{step}.pt").unlink(missing_ok=True)'
 LOOP = "for step in steps[:-last]:"
 
 
@@ -23,25 +24,13 @@ def by_folder(folder, scores, save, last):
             os.remove(file)
 
 
-def as_text(folder, scores, save, last):
-    save(folder / f"step-{max(scores)}.pt")
-    best = max((step for step in scores if scores[step] == scores[step]), key=scores.get, default=None)
-    for file in sorted(folder.glob("step-*.pt"))[:-last]:
-        if file.name != f"step-{best}.pt":
-            file.unlink()
-
-
 RIGHT = [by_folder]
 
 WRONG = {
-    "deleted_first": [
-        lambda folder, scores, save, last: (
-            solution(folder, scores, lambda path: None, last) or save(folder / f"step-{max(scores)}.pt")
-        ),
-    ],
+    "deleted_first": [mutant(solution, (SAVE, "pass"), (UNLINK, f"{UNLINK}\n    {SAVE}"))],
     "nan": mutants(solution, " if not math.isnan(scores[step])", ""),
     None: [
-        as_text,
+        *mutants(solution, LOOP, "for step in sorted(steps, key=str)[:-last]:"),
         *mutants(solution, SAVE, f"try: {SAVE}\n    except OSError: pass"),
         *mutants(solution, LOOP, f"(folder / 'best.pt').unlink(missing_ok=True)\n    {LOOP}"),
         lambda folder, scores, save, last: print("saved"),

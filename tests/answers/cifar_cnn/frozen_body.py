@@ -2,7 +2,7 @@ from support.answers import mutant, mutants
 
 from torchcourse_labs.cifar_cnn.frozen_body import FrozenBody
 
-HEAD, MODE, EVAL = "self.head(features)", "super().train(mode)", "self.body.eval()"
+HEAD, MODE, EVAL = "self.head(self.body(x))", "super().train(mode)", "self.body.eval()"
 FREEZE = "body.requires_grad_(False)"
 
 RIGHT = [
@@ -27,6 +27,6 @@ WRONG = {
         *mutants(FrozenBody, "self.body, self.head = body", "import copy; self.body, self.head = copy.deepcopy(body)"),
         *mutants(FrozenBody, "self.train()", "self.train(); self.requires_grad_(False)"),
         *mutants(FrozenBody, "\n        return self\n", "\n"),
-        *mutants(FrozenBody, HEAD, "features", f"{HEAD}.softmax(1)"),
+        *mutants(FrozenBody, HEAD, "self.body(x)", f"{HEAD}.softmax(1)"),
     ],
 }

@@ -59,9 +59,7 @@ WRONG = {
     "late": [mutant(solution, ("#SBATCH --job", "set -e\n#SBATCH --job"))],
     "not_expanded": mutants(solution, "--nodes={nodes}", "--nodes=$NODES"),
     "no_srun": mutants(solution, "srun torchrun", "torchrun"),
-    "meeting_place": [
-        *mutants(solution, "$head:", "localhost:", "$SLURM_JOB_NODELIST:"),
-    ],
+    "meeting_place": mutants(solution, "$head:", "localhost:", "$SLURM_JOB_NODELIST:"),
     "ranks": [
         *mutants(solution, "--nnodes=$SLURM_NNODES", "", "--standalone"),
         *mutants(solution, "--rdzv-backend=c10d", ""),
@@ -70,9 +68,7 @@ WRONG = {
     ],
     "same_port": mutants(solution, PORT, "29500"),
     "srun_cores": mutants(solution, CORES_OF_SRUN, ""),
-    "failure_lost": mutants(
-        solution, END, ' {program} | tee log\n"""', ' {program} || true\n"""', ' {program} &\nwait\n"""'
-    ),
+    "failure_lost": mutants(solution, END, ' {program} | tee log\n"""', ' {program} &\nwait\n"""'),
     None: [
         lambda *request: solution(*request).splitlines(),
         mutant(solution, ("--ntasks-per-node=1", "--ntasks-per-node={gpus}"), ("{gpus * cores}", "{cores}")),

@@ -19,26 +19,18 @@ exit $status
 """
 
 
-def with_if(program, seconds, most):
-    return f"""#!/usr/bin/env bash
-#SBATCH --signal=SIGUSR1@{seconds}
-#SBATCH --open-mode=append
-#SBATCH --requeue
-#SBATCH --output=%x-%j.out
-count=${{SLURM_RESTART_COUNT:-0}}
-srun python {program}
-status=$?
-[[ $status == 75 && $count -lt {most} ]] && scontrol requeue ${{SLURM_JOB_ID}}
-exit $status
-"""
-
-
 WAITS = "wait $task; wait $task"
 REQUEUE = "scontrol requeue $SLURM_JOB_ID"
 
 RIGHT = [
     with_trap,
-    with_if,
+    mutant(
+        solution,
+        ("=USR1", "=SIGUSR1"),
+        (" || status=$?", "\nstatus=$?"),
+        ("if [ $status -eq 75 ] && [", "if [[ $status == 75 &&"),
+        ("{most} ]", "{most} ]]"),
+    ),
     mutant(
         with_trap,
         ("python {program} &", "srun --kill-on-bad-exit=0 --wait=60 python {program} &"),

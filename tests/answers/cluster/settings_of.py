@@ -25,11 +25,6 @@ def one_loop_for_each_list(index, axes, finished):
     return every[index] if all(every[index] != each for each in finished) else None
 
 
-def first_fastest(index, axes, finished):
-    settings = solution(index, dict(reversed(axes.items())), finished)
-    return settings and {name: settings[name] for name in axes}
-
-
 def next_open(index, axes, finished):
     every = [dict(zip(axes, each, strict=True)) for each in itertools.product(*axes.values())]
     return [settings for settings in every if settings not in finished][index]
@@ -40,7 +35,7 @@ RIGHT = [mixed_radix, one_loop_for_each_list]
 WRONG = {
     "counts_open": [next_open],
     None: [
-        first_fastest,
+        lambda index, axes, finished: solution(index, dict(reversed(axes.items())), finished),
         lambda index, axes, finished: [*itertools.product(*axes.values())][index],
         lambda index, axes, finished: {name: random.choice(axes[name]) for name in axes},
         lambda index, axes, finished: {name: values[index] for name, values in axes.items()},

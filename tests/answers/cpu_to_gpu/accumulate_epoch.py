@@ -13,13 +13,6 @@ RIGHT = [
         (CLEARED, "model.zero_grad(set_to_none=False)"),
     ),
     mutant(solution, (CLEARED, ""), (STEP, f"{STEP}; {CLEARED}"), ("total, seen =", f"{CLEARED}; total, seen =")),
-    mutant(
-        solution,
-        (BACKWARD, "loss.backward()"),
-        (STEP, "        for p in model.parameters(): p.grad /= len(images)\n        optimizer.step()"),
-        ("y.to(device))", "y.to(device), reduction='sum')"),
-        ("loss.detach() * len(x)", "loss.detach()"),
-    ),
 ]
 
 WRONG = {

@@ -26,17 +26,10 @@ WRONG = {
         *mutants(solution, "return", "model.zero_grad(); return"),
     ],
     "no_buffers": mutants(solution, "model.state_dict().items()", "model.named_parameters()"),
-    "on_device": [
-        lambda model: model.state_dict(),
-        *mutants(solution, ".cpu()", ""),
-    ],
-    "shared": [
-        *mutants(solution, ".clone()", ""),
-    ],
-    "graph": [
-        lambda model: {n: nn.Parameter(v) if v.is_floating_point() else v for n, v in solution(model).items()},
-    ],
+    "on_device": [lambda model: model.state_dict(), *mutants(solution, ".cpu()", "")],
+    "shared": mutants(solution, ".clone()", ""),
     None: [
+        lambda model: {n: nn.Parameter(v) if v.is_floating_point() else v for n, v in solution(model).items()},
         *mutants(solution, "model.state_dict().items()", "[*model.named_parameters(), *model.named_buffers()]"),
         lambda model: solution(model) | {"epoch": torch.tensor(1)},
         lambda model: copy.deepcopy(model).cpu(),

@@ -15,10 +15,6 @@ def in_one_piece(model, batches, device, epochs):
     return solution(model, list(zip(images, labels, strict=True)), device, epochs)
 
 
-def on_a_copy(model, batches, device, epochs):
-    return solution(copy.deepcopy(model), batches, device, epochs)
-
-
 RIGHT = [
     in_one_piece,
     mutant(solution, ("total.item()", "total"), ("return losses", "return torch.stack(losses).tolist()")),
@@ -31,7 +27,7 @@ WRONG = {
         *mutants(solution, "model.to(device)", "pass"),
     ],
     "model_elsewhere": [
-        on_a_copy,
+        lambda model, *given: solution(copy.deepcopy(model), *given),
         lambda model, batches, device, epochs: solution(model, batches, "cpu", epochs),
     ],
     "not_there": [
@@ -45,11 +41,6 @@ WRONG = {
     "waits": mutants(solution, "loss.detach()", "loss.item()"),
     None: [
         *mutants(solution, " / len(batches)", ""),
-        mutant(
-            solution,
-            ("s.detach()", "s.detach() * len(labels)"),
-            ("/ len(batches)", "/ sum(len(y) for _, y in batches)"),
-        ),
         *mutants(solution, "optimizer.zero_grad()", "pass"),
         *mutants(solution, "images.float() / 255", "images.float()"),
         *mutants(solution, "return losses", "return losses[-1]", "optimizer.step(); return losses"),

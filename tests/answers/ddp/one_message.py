@@ -24,15 +24,12 @@ def by_name(model):
 RIGHT = [
     by_name,
     mutant(solution, (COPIED, "parameter.grad = part.view_as(parameter)")),
-    mutant(solution, (REDUCED, "dist.all_reduce(row, async_op=True).wait()")),
 ]
 
 WRONG = {
     "not_one_all_reduce": [
         average_gradients.solution,
-        mutant(
-            solution, (REDUCED, "rows = [row.clone() for _ in range(3)]; dist.all_gather(rows, row); row = sum(rows)")
-        ),
+        *mutants(solution, REDUCED, "dist.reduce(row, 0); dist.broadcast(row, 0)"),
     ],
     "sum": mutants(solution, "row /= dist.get_world_size()", "pass"),
     "own_gradients": mutants(solution, COPIED, "pass"),

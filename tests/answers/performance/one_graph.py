@@ -1,6 +1,5 @@
 import torch
 from support.answers import mutants
-from torch import nn
 
 from torchcourse_labs.performance.one_graph import solution
 
@@ -17,21 +16,9 @@ def by_exponent(x, gain):
     return gain * x ** torch.where((x > 0).all(), 0.5, 1.0)
 
 
-class Reports(nn.Module):
-    def forward(self, x, gain):
-        if not torch.compiler.is_compiling():
-            print("largest:", x.abs().max().item())
-        return solution(x, gain)
-
-
 def prints(x, gain):
     print("forward of a batch of", len(x))
     return solution(x, gain)
-
-
-def asks_item(x, gain):
-    largest = x.abs().max().item()
-    return solution(x / largest, gain)
 
 
 def branches(x, gain):
@@ -43,13 +30,13 @@ def branches(x, gain):
 
 SAFE, PICKED, LARGEST = "torch.where(bright, x, 1.0).sqrt()", "torch.where(bright, root, x)", "x.abs().max().detach()"
 
-RIGHT = [by_cond, by_exponent, Reports()]
+RIGHT = [by_cond, by_exponent]
 
 WRONG = {
     "one_by_one": mutants(solution, PICKED, "torch.where(x > 0, x.abs().sqrt(), x)"),
     "nan": mutants(solution, SAFE, "x.sqrt()", "x.abs().sqrt()"),
     "through_scale": mutants(solution, ".detach()", ""),
-    "cut": [prints, asks_item, branches, torch.compiler.disable(solution)],
+    "cut": [prints, branches, torch.compiler.disable(solution)],
     None: [
         *mutants(solution, "x.min() > 0", "x.min() >= 0", "x.amin((1, 2, 3), keepdim=True) > 0"),
         *mutants(solution, LARGEST, "x.max().detach()"),

@@ -34,11 +34,6 @@ WRONG = {
     "too_much": [
         mutant(solution, (META, "    model = build()\n"), (EMPTY, "")),
         mutant(solution, (EMPTY, ""), (BLOCKS, EMPTY + BLOCKS)),
-        mutant(
-            solution,
-            ("with torch.no_grad():", "kept = []\n    with torch.no_grad():"),
-            (COPIED, "kept.append(read(name, first, last)); p.to_local().copy_(kept[-1])"),
-        ),
     ],
     "foreign_rows": mutants(solution, COPIED, "p.to_local().copy_(read(name, 0, len(p))[first:last])"),
     None: [

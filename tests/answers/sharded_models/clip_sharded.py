@@ -40,9 +40,6 @@ WRONG = {
     "sent_too_often": mutants(solution, SYNC, "True", "number == 0"),
     "all_at_once": [
         one_backward,
-        lambda model, optimizer, pieces, largest: solution(
-            model, optimizer, [tuple(map(torch.cat, zip(*pieces, strict=True)))], largest
-        ),
     ],
     "share_of_a_piece": mutants(solution, SHARE, "", f"{SHARE} / 2"),
     None: [

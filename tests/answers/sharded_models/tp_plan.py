@@ -5,8 +5,7 @@ from torchcourse_labs.sharded_models.tp_plan import solution
 
 PLAN, RETURNED, NOT_HEADS = "plan = {}", "return plan", "if heads % ranks"
 COLUMNS = 'plan[f"blocks.{i}.{name}"] = ColwiseParallel()'
-ROWS = 'plan[f"blocks.{i}.{name}"] = RowwiseParallel()'
-GATHERED, TAKES_ALL = "ColwiseParallel(output_layouts=Replicate())", "RowwiseParallel(input_layouts=Replicate())"
+GATHERED = "ColwiseParallel(output_layouts=Replicate())"
 ONCE = 'plan[f"blocks.{i}.attention"] = once'
 
 
@@ -40,10 +39,5 @@ WRONG = {
         *mutants(solution, PLAN, f"{PLAN}; attention.head_width //= ranks"),
         *mutants(solution, "range(len(model.blocks))", "range(1)"),
         *mutants(solution, COLUMNS, COLUMNS.replace("ColwiseParallel()", GATHERED)),
-        mutant(
-            solution,
-            (COLUMNS, COLUMNS.replace("ColwiseParallel()", GATHERED)),
-            (ROWS, ROWS.replace("RowwiseParallel()", TAKES_ALL)),
-        ),
     ],
 }

@@ -21,11 +21,6 @@ def three_channels(images):
     return (images - images.mean(CHANNELS).view(1, 3, 1, 1)) / images.std(CHANNELS).view(1, 3, 1, 1)
 
 
-def from_0_to_1(images):
-    low, high = images.amin(CHANNELS, keepdim=True), images.amax(CHANNELS, keepdim=True)
-    return (images - low) / (high - low)
-
-
 RIGHT = [
     partial(solution, correction=0),
     with_none,
@@ -38,7 +33,6 @@ WRONG = {
     None: [
         in_place,
         three_channels,
-        from_0_to_1,
         lambda images: (images - mean(images)) / images.std(),
         lambda images: (images - 0.1307) / 0.3081,
     ],

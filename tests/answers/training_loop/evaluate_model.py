@@ -25,9 +25,7 @@ RIGHT = [
 WRONG = {
     "train_mode": mutants(solution, "model.eval()", "pass", "model.training = False"),
     "graph": mutants(solution, "no_grad", "enable_grad"),
-    "mode_left": [
-        *mutants(solution, "model.train(was_training)", "pass", "model.train()", "model.training = was_training"),
-    ],
+    "mode_left": mutants(solution, "model.train(was_training)", "pass", "model.training = was_training"),
     "mean_of_means": [
         mutant(solution, (" * len(labels)", ""), ("loss_sum / seen", "loss_sum / len(batches)")),
         mutant(solution, (".sum().item()", ".float().mean().item()"), ("right / seen", "right / len(batches)")),

@@ -33,12 +33,8 @@ WRONG = {
         )
     ],
     "not_moved": [*mutants(solution, STEP, "p = p - learning_rate * v"), lambda *given: 1],
-    "no_memory": [
-        *mutants(solution, UPDATE, "v = momentum * v + p.grad", "v.copy_(p.grad)"),
-    ],
-    "rate_in_velocity": [
-        mutant(solution, ("add_(p.grad)", "add_(learning_rate * p.grad)"), (STEP, "p.sub_(v)")),
-    ],
+    "no_memory": mutants(solution, UPDATE, "v = momentum * v + p.grad", "v.copy_(p.grad)"),
+    "rate_in_velocity": [mutant(solution, ("add_(p.grad)", "add_(learning_rate * p.grad)"), (STEP, "p.sub_(v)"))],
     None: [
         *mutants(solution, "add_(p.grad)", "add_(p.grad, alpha=1 - momentum)"),
         *mutants(solution, "no_grad", "enable_grad"),
