@@ -5,18 +5,9 @@ import json
 from pathlib import Path
 
 import nbformat
-import pytest
 
 from tools.course import ROOT
 from torchcourse.cluster import login, practice
-
-
-@pytest.fixture
-def replayed(monkeypatch, capsys):
-    monkeypatch.setattr(practice, "why_not", lambda: "No cluster can run here.")
-    site = login.LoginNode("11_cluster")
-    assert capsys.readouterr().out.startswith("No cluster can run here.\nInstead you see what these commands printed")
-    return site
 
 
 def commands() -> list[str]:
@@ -34,7 +25,10 @@ def test_every_command_of_the_lecture_is_recorded():
     assert not missing, f"`python -m tools.build --force 11` on a machine with Slurm records them: {missing}"
 
 
-def test_a_replay_prints_what_was_said_and_a_command_of_your_own_gets_a_sentence(replayed, capsys):
+def test_a_replay_prints_what_was_said_and_a_command_of_your_own_gets_a_sentence(monkeypatch, capsys):
+    monkeypatch.setattr(practice, "why_not", lambda: "No cluster can run here.")
+    replayed = login.LoginNode("11_cluster")
+    assert capsys.readouterr().out.startswith("No cluster can run here.\nInstead you see what these commands printed")
     assert not replayed.real
     replayed("sinfo")
     assert "PARTITION" in capsys.readouterr().out

@@ -102,10 +102,8 @@ def _details(result: Result) -> list[str]:
     """What there is to say about a result besides its row."""
     lines = [*map(_number, result.numbers), *result.notes, *(f"FAILED: {failure}" for failure in result.failures)]
     if error := result.error:
-        lines += [
-            f"  code cell {error.number} (id {error.id}):",
-            *(f"  | {line}" for line in error.source.splitlines()),
-        ]
+        lines += [f"  code cell {error.number} (id {error.id}):"]
+        lines += [f"  | {line}" for line in error.source.splitlines()]
         lines += [f"  {line}" for line in error.traceback]
     return lines
 
