@@ -1,4 +1,4 @@
-"""What `make hub` is made of, without a running one: repository, walls, password, settings. Files for other hubs."""
+"""What `make hub` is made of, without a running one: repository, sandbox, password, settings. Files for other hubs."""
 
 import os
 import re
@@ -205,7 +205,7 @@ def executed(path: Path) -> Config:
 
 
 def test_the_configuration_of_make_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Settings arrive; names are folders, and walls are up; only students' tokens report."""
+    """Settings arrive; names are folders, and the sandbox holds; only students' tokens report."""
     given = {"state": tmp_path, "data": tmp_path, "proxy": tmp_path, "ip": "127.0.0.1", "port": 8000, "hub_port": 1}
     given |= {"proxy_port": 2, "password": PASSWORD, "admin_password": "x", "memory_gib": 3, "board_port": 3}
     for name, value in settings.Settings(**given).environment().items():

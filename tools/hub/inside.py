@@ -1,11 +1,11 @@
-"""The first program inside a student's sandbox: the ways through the wall, and the student's server.
+"""The first program inside a student's sandbox: the sockets that lead out of it, and the student's server.
 
 The sandbox has a network of its own with nothing in it, so no student reaches the machine's ports, its abstract sockets
 or another student. Unix sockets lead out and in: one that the hub listens on, one for the board of the class if there
 is one, and one that was opened outside and handed over. Here they become ports of the sandbox, where server and
 JupyterHub expect them.
 
-It runs by itself, without the rest of the kit; tools/hub/spawner.py uses `forward` on the other side of the wall.
+It runs by itself, without the rest of the kit; tools/hub/spawner.py uses `forward` on the other side.
 
     python inside.py FD PORT OUT_PORT=OUT_SOCKET... -- COMMAND...
 """

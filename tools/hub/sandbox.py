@@ -1,4 +1,4 @@
-"""The walls around a student's server, made with bubblewrap.
+"""The sandbox of a student's server, made with bubblewrap.
 
 Inside, a student finds the system's programs, the Python environment, the package of the course, the data and the
 course's repository, all read-only, and their own home, writable. Everything else is not there: other students' homes,

@@ -1,4 +1,4 @@
-"""Starts a student's server behind its walls, and keeps the ways through them open while it runs."""
+"""Starts a student's server in its sandbox, and keeps the sockets that lead out of it open while it runs."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ class WalledSpawner(SimpleLocalProcessSpawner):
         self._open = contextlib.ExitStack()
 
     async def start(self) -> tuple[str, int]:
-        """Make the student's home, limits, walls and ways through them, and start the server behind."""
+        """Make the student's home, limits, sandbox and the sockets that lead out of it, and start the server."""
         self._open.close()
         here = Settings.from_environment()
         home = Path(self.home_dir)
@@ -94,6 +94,6 @@ class WalledSpawner(SimpleLocalProcessSpawner):
         return listener
 
     def clear_state(self) -> None:
-        """The server has ended: so do its ways through the walls."""
+        """The server has ended: so do the sockets that lead to it."""
         super().clear_state()
         self._open.close()

@@ -1,4 +1,4 @@
-"""Plain data, and how it crosses the wall of the sandbox.
+"""Plain data, and how it gets in and out of the sandbox.
 
 What a student's process sends is read by the grader, so the reader decides what can arrive: None, dots (`...`),
 booleans, numbers, strings, bytes, dtypes, devices, tensors, arrays, and lists, tuples and dicts of these, up to a size.
