@@ -13,7 +13,7 @@ from tools.course import ROOT, manifest
 from tools.hub.login import ClassPassword
 from tools.hub.publish import pull_path
 from tools.hub.settings import ADMIN, BOARD, REPORT, Settings
-from tools.hub.spawner import WalledSpawner
+from tools.hub.spawner import SandboxedSpawner
 
 c = get_config()  # noqa: F821 (JupyterHub provides it)
 here = Settings.from_environment()
@@ -50,7 +50,7 @@ python = Path(sys.executable)
 # students on one core wait for one another, so more of them make all of them slower.
 threads = min(4, max(1, (os.cpu_count() or 1) // 8))
 
-c.JupyterHub.spawner_class = WalledSpawner
+c.JupyterHub.spawner_class = SandboxedSpawner
 c.SimpleLocalProcessSpawner.home_dir_template = str(here.state / "home" / "{username}")
 c.Spawner.default_url = "/lab"
 c.Spawner.start_timeout = 120

@@ -211,7 +211,7 @@ def test_the_configuration_of_make_hub(tmp_path: Path, monkeypatch: pytest.Monke
     for name, value in settings.Settings(**given).environment().items():
         monkeypatch.setenv(name, value)
     c = executed(HUB / "jupyterhub_config.py")
-    assert c.JupyterHub.bind_url == "http://127.0.0.1:8000" and c.JupyterHub.spawner_class is spawner.WalledSpawner
+    assert c.JupyterHub.bind_url == "http://127.0.0.1:8000" and c.JupyterHub.spawner_class is spawner.SandboxedSpawner
     assert c.JupyterHub.authenticator_class is login.ClassPassword and c.ClassPassword.user_password == PASSWORD
     allowed = re.compile(c.Authenticator.username_pattern).match  # as JupyterHub asks
     assert allowed("alice-2") and not any(map(allowed, ("../alice", "alice/../bob", "alice bob", "")))

@@ -21,7 +21,7 @@ from tools.hub.settings import Settings
 AT_ONCE = {"hub": 50, "board": 4}  # connections of one student
 
 
-class WalledSpawner(SimpleLocalProcessSpawner):
+class SandboxedSpawner(SimpleLocalProcessSpawner):
     """JupyterHub's spawner for a machine without system users, with a sandbox for each student."""
 
     def __init__(self, **settings):
