@@ -45,7 +45,6 @@ WRONG = {
         *mutants(ResidualBlock, f"{FIRST}, padding=1", FIRST),
         *mutants(ResidualBlock, "outputs, outputs, 3", "outputs, outputs, 3, stride"),
     ],
-    "in_place": mutants(ResidualBlock, f"return {SUM}", f"y = {BRANCH}; x = self.shortcut(x); x += y; return x"),
     "not_the_sum": [
         *mutants(ResidualBlock, FITS, "False"),
         *mutants(ResidualBlock, BRANCH, f"F.relu({BRANCH})"),
@@ -58,6 +57,7 @@ WRONG = {
         lambda inputs, outputs, stride=1: lambda x: x,
         *mutants(ResidualBlock, "self.norm2(", "self.norm1("),
         *mutants(ResidualBlock, "self.norm2(self.conv2(y))", "self.conv2(y)"),
+        *mutants(ResidualBlock, f"return {SUM}", f"y = {BRANCH}; x = self.shortcut(x); x += y; return x"),
         mutant(ResidualBlock, (FIRST, "outputs, 3"), ("outputs, outputs, 3", "outputs, outputs, 3, stride")),
     ],
 }
