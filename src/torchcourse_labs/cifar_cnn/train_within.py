@@ -52,9 +52,9 @@ def judge(answer: Any, rng: Inputs) -> None:
     )
     if reached < enough:
         look = (
-            "does the loss fall? Print it. `zero_grad()` for each batch, or the gradients of all batches add up; then "
+            "does the loss fall? Print it. `zero_grad()` for each batch, or gradients add up; then normalized input, "
         )
-        look += "normalized input, batch norm, learning rate and its schedule"
+        look += "batch norm, learning rate and its schedule"
         expected = f"{enough:.0%} of held-out images right"
         raise Incorrect(f"Your model is not good enough after {steps} steps.", expected, f"{reached:.1%}", look)
 
