@@ -1,6 +1,7 @@
 """Mirror and shift each image of a batch at random, all at once."""
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import torch
@@ -81,9 +82,9 @@ def judge_chance(first: Tensor, second: Tensor, pixels: int) -> None:
         counts[0] or counts[-1] or unlikely(counts[1:-1]),
         "offsets",
         f"Every offset from −{pixels} to {pixels} should be equally likely, and no other should occur.",
-        look="each image needs its own offsets, `torch.randint(low, high, (B,))`, which never draws `high`; rounded "
-        "floats, or a coin that also decides about moving, favor some",
-        yours=", ".join(f"{offset}: {n} times" for offset, n in enumerate(counts.tolist(), -pixels - 1) if n),
+        look="each image needs two offsets of its own, from `torch.randint(low, high, (B,))`, never `high`; "
+        "rounded floats, or a coin that also decides about moving, favor some",
+        yours="images by offset: down " + "; right ".join(map(tally, offsets.T)),
     )
     if torch.equal(mirrors, second[:, 0]) or torch.equal(offsets, second[:, 1:]):
         look = "`manual_seed`, or a position in the batch that decides instead of chance"
@@ -97,6 +98,10 @@ def judge_chance(first: Tensor, second: Tensor, pixels: int) -> None:
         "all combinations should be equally likely.",
         look="draw three times, each time one number for each image",
     )
+
+
+def tally(offsets: Tensor) -> str:
+    return ", ".join(f"{offset}: {n}" for offset, n in sorted(Counter(offsets.tolist()).items()))
 
 
 def unlikely(counts: Tensor) -> bool:

@@ -33,7 +33,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         if not isinstance(result, tuple | list) or len(result) != 3:
             raise Incorrect("Your function should return three things.", "(gain, half, real)", result)
         tolerances = {"dtype": False, "rtol": 1e-3, "atol": 1e-6}
-        same(result[0], gain, "The mean gain", look="the mean of `after - before`, with its sign", **tolerances)
+        look = "the mean of `after - before`, with its sign; return it and the half width, not the interval's two ends"
+        same(result[0], gain, "The mean gain", look=look, **tolerances)
         wrong, root = not near(result[1], half, 1e-3, 1e-6), len(before) ** 0.5
         spreads = before.std(), after.std(), (before.var() + after.var()).sqrt()
         wrong_if(

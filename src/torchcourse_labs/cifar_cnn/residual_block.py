@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from labcheck import probes
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, raises_like, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, near, observe, wrong_if
 
 
 class ResidualBlock(nn.Module):
@@ -45,10 +45,20 @@ def watched(answer: Callable, arguments: tuple, x: Tensor) -> dict[str, Any]:
             values = {"given": given[0].detach().clone(), "output": output.detach().clone()}
             layers.append({"kind": kind, "id": id(layer), "own": own, **values})
 
-    new = [call(block.train(mode), x.abs()) for mode in (True, False)]
-    output = call(block.train(), x)
-    if isinstance(output, Tensor) and output.requires_grad:
-        output.square().sum().backward()
+    zero = [id(m) for m in block.modules() if isinstance(m, nn.BatchNorm2d) and m.affine and not m.weight.any()]
+    try:
+        with register_module_forward_hook(see):
+            new = [call(block.train(mode), x.abs()) for mode in (True, False)]
+        output = call(block.train(), x)
+        if isinstance(output, Tensor) and output.requires_grad:
+            output.square().sum().backward()
+    except AnswerRaised as raised:
+        if "must match" not in str(raised):
+            raise
+        return {"sizes": [f"{x['kind']}: {tuple(x['output'].shape[1:])}" for x in layers if x["kind"] != "norm"]}
+    except RuntimeError as error:
+        raise AnswerRaised(RuntimeError(f"in backward(), as after `x += y` for `x + y`: {error}")) from error
+    layers.clear()
     slopes = [p.grad.abs().max() for n, p in block.named_parameters() if p.grad is not None and "bias" not in n]
     with torch.no_grad():
         for value in (*block.parameters(), *block.buffers()):
@@ -56,7 +66,7 @@ def watched(answer: Callable, arguments: tuple, x: Tensor) -> dict[str, Any]:
                 value.copy_(torch.rand_like(value) + 0.1).mul_(torch.randn_like(value).sign() if value.dim() > 1 else 1)
     with register_module_forward_hook(see):
         output = call(block.eval(), x)
-    return {"new": new, "slope": float(max(slopes, default=0)), "layers": layers, "output": output}
+    return {"new": new, "zero": zero, "slope": float(max(slopes, default=0)), "layers": layers, "output": output}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
@@ -65,17 +75,21 @@ def judge(answer: Any, rng: Inputs) -> None:
     for inputs, outputs, stride in ((few, few, 1), (few, many, 1), (few, few, 2), (many, few, 2)):
         x = rng.randn(5, inputs, 2 * height + 1, 2 * width)
         here = f"With {inputs} → {outputs} channels and stride {stride}"
-        with raises_like(
+        seen = observe(answer, watched, (inputs, outputs, stride), x)
+        every = x[:, :, ::stride, ::stride]
+        wrong_if(
+            "sizes" in seen,
             "does_not_fit",
             f"{here}, branch and shortcut do not fit together.",
-            "must match",
-            look="`padding=1` in both convolutions; a 1×1 convolution as shortcut when stride or channels change",
-        ):
-            seen = observe(answer, watched, (inputs, outputs, stride), x)
+            look="the stride belongs to the first 3×3 convolution and to the shortcut, `padding=1` to each 3×3 "
+            "convolution and to no 1×1; the shortcut is a 1×1 convolution wherever stride or channels change",
+            expected=f"{(outputs, *every.shape[2:])} from the branch and from the shortcut",
+            yours=", ".join(seen.get("sizes", [])),
+        )
         if "instead" in seen or not isinstance(seen["output"], Tensor):
             what = seen.get("instead", seen.get("output"))
             raise Incorrect("Your block should be an nn.Module whose `forward` returns a tensor.", "a tensor", what)
-        judge_block(seen, x, x[:, :, ::stride, ::stride], outputs, here)
+        judge_block(seen, x, every, outputs, here)
 
 
 def judge_block(seen: dict, x: Tensor, every: Tensor, outputs: int, here: str) -> None:
@@ -85,7 +99,7 @@ def judge_block(seen: dict, x: Tensor, every: Tensor, outputs: int, here: str) -
         look = "a layer that `forward` calls twice or creates, or layers in a Python list: make each an attribute"
         raise Incorrect("Each layer of the block needs its own weights, where an optimizer finds them.", look=look)
     for layer in seen["layers"]:
-        sources = {"conv 1×1": [x, every], "norm": [x, *shortcut]}.get(layer["kind"], [])
+        sources = {"conv 1×1": [x, every], "norm": shortcut}.get(layer["kind"], [])
         if any(near(layer["given"], source) for source in sources):
             shortcut.append(layer["output"])
         else:
@@ -123,7 +137,9 @@ def judge_block(seen: dict, x: Tensor, every: Tensor, outputs: int, here: str) -
         "`nn.Identity()` where the shape stays the same, and otherwise a 1×1 convolution",
     )
     wrong_if(
-        (same_shape and not all(near(new, x.abs()) for new in seen["new"])) or seen["slope"] < 0.1,
+        seen["slope"] < 0.1
+        or (same_shape and not all(near(new, x.abs()) for new in seen["new"]))
+        or (same_shape and branch[3]["id"] not in seen["zero"]),
         "start",
         "A new block should be the identity, and still learn: only the last batch norm starts with weight 0.",
         look="`nn.init.zeros_` on the weight of the last batch norm, no other zeros, and no `requires_grad_(False)`",

@@ -46,8 +46,9 @@ def explain(yours: Tensor, expected: Tensor, logits: Tensor, labels: Tensor, smo
 def afterward(answer: Any, *cases: tuple) -> None:
     for case in cases:
         _, gradient = observe(answer, probes.with_gradient, *case)
-        look = "`.item()`, `.detach()`, `.data`, `no_grad` and NumPy cut the graph, or a part of it"
-        same(gradient, probes.with_gradient(solution, *case)[1], "The gradient of the loss", False, 1e-2, 1e-4, look)
+        look = "`.item()`, `torch.tensor(…)`, `.detach()`, `.data`, `no_grad` and NumPy cut the graph, or a part of it"
+        expected, what = probes.with_gradient(solution, *case)[1], "The gradient that reaches the logits"
+        same(case[0] * 0 if gradient is None else gradient, expected, what, False, 1e-2, 1e-4, look)
     wrong_if(
         any("cross_entropy" in name for name in observe(answer, probes.functions, *cases[0])),
         "pytorchs_own",
@@ -73,8 +74,8 @@ exercise = Exercise(
         explain=explain,
         afterward=afterward,
         dtype=False,
-        look="the target, (1 − smoothing) · one-hot + smoothing / classes, which adds up to one, times `log_softmax`: "
-        "minus the sum over the classes, and then the mean over the images",
+        look="the target, (1 − smoothing) · one-hot + smoothing / classes, which adds up to one, times "
+        "`log_softmax(dim=1)`: minus the sum over the classes, and then the mean over the images",
         says=[
             looks_like(
                 "to_wrong_classes",

@@ -67,9 +67,8 @@ def judge_gradients(answer: Any, rng: Inputs, look: str) -> list[list[str]]:
         "of type torch.Tensor",
         look="`parameter.grad is None`; `parameter.grad = dist.all_reduce(…)`",
     ):
-        waiting = (
-            "One rank has no gradient for `branch.weight` and `branch.bias`: it still has to take part, with zeros"
-        )
+        waiting = "every rank calls every collective, none is under `if dist.get_rank() == 0:`; the rank without a "
+        waiting += "gradient for `branch.weight` and `branch.bias` takes part, too, with zeros"
         seen = ranks.observe(answer, on_rank, model, gradients, world_size=3, look=waiting)
     names = sorted({name for own in gradients for name in own}, key=lambda name: "branch" in name)
     means = {name: sum(own[name] for own in gradients if name in own) / 3 for name in names}

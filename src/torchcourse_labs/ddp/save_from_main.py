@@ -38,14 +38,14 @@ def resume(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, devic
 solution = (save_from_main, resume)
 
 
-def record() -> tuple[list[bool], list[dict]]:
+def record(path: Path) -> tuple[list[bool], list[dict]]:
     """From now on, note what this rank writes (True: it renames a file to `path`), and the options of its loads."""
     writes, loads, save, load = [], [], torch.save, torch.load
 
     def hook(event: str, args: tuple) -> None:
         if event == "os.rename":
-            old, new = (Path(os.fsdecode(path)).resolve() for path in args[:2])
-            writes.append(new == Path.cwd() / NAME and new.exists() and old.parent == new.parent)
+            old, new = (Path(os.fsdecode(file)).resolve() for file in args[:2])
+            writes.append(new == path and new.exists() and old.is_relative_to(path.parent))
 
     def slow_save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         writes.extend([] if isinstance(f, io.BytesIO) else [False])
@@ -73,19 +73,24 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, gradients: list[Ten
 
 def on_rank(answer: tuple, starts: list[nn.Module], gradients: list[Tensor], epoch: int) -> dict:
     """Save after a step of the first model, then do what another session would: resume with the second one."""
-    (save, restore), (model, fresh), path = answer, starts, Path.cwd() / NAME
+    (save, restore), (model, fresh), early = answer, starts, Path("early").resolve()
+    path = early.parent / "checkpoints" / NAME  # not in the current folder, where a relative name would do
     optimizer, another = (torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in starts)
     step(model, optimizer, gradients)
     if dist.get_rank() == 0:
+        path.parent.mkdir()
         path.write_bytes(OLD)
     dist.barrier()
-    writes, loads = record()
+    writes, loads = record(path)
     save(path, DDP(model), optimizer, epoch)
     seen = {"waited": path.exists() and path.read_bytes() != OLD, "writes": [*writes]}
-    dist.all_reduce(torch.zeros(1))  # not a barrier: one that this rank alone makes in `save` would meet it
-    files = [file for file in sorted(path.parent.iterdir()) if file.is_file()]
-    seen["files"] = {file.name: "old" if file.read_bytes() == OLD else "new" for file in files}
-    if seen["files"].get(NAME) != "new":
+    if not seen["waited"]:
+        early.touch()  # no collective tells the other rank: one that it alone makes in `save` would meet it
+    seen["files"] = {
+        file.name: "a folder" if file.is_dir() else "old" if file.read_bytes() == OLD else "new"
+        for file in sorted(path.parent.iterdir())
+    }
+    if early.exists() or seen["files"].get(NAME) != "new":
         return seen
     try:
         seen["epoch"] = restore(path, fresh, another, torch.device("cpu"))
@@ -99,7 +104,7 @@ def on_rank(answer: tuple, starts: list[nn.Module], gradients: list[Tensor], epo
 def judge(answer: Any, rng: Inputs) -> None:
     starts, epoch, error, seen = [network(rng, 6, 3) for _ in range(2)], rng.size(3, 60), None, []
     gradients = [rng.randn(*parameter.shape) for parameter in starts[0].parameters()]
-    look = "what is under `if dist.get_rank() == 0:`: only one rank reaches a barrier in there"
+    look = "what is under `if dist.get_rank() == 0:`, or after a `return`: only one rank reaches a barrier there"
     try:
         seen = ranks.observe(answer, on_rank, starts, gradients, epoch, functions=2, look=look)
     except AnswerRaised as raised:
@@ -130,7 +135,7 @@ def judge(answer: Any, rng: Inputs) -> None:
 
 
 def judge_file(seen: list[dict]) -> None:
-    look = "`os.replace(temporary, path)`: the new file takes the place of the old one, and nothing stays behind"
+    look = "`os.replace(temporary, path)`, with the folder in `path`: the new file takes the old one's place, alone"
     same(seen[0]["files"], {NAME: "new"}, "What is in the folder after `save_from_main`", look=look)
     wrong_if(
         True not in seen[0]["writes"],

@@ -61,7 +61,8 @@ def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> N
     )
     twice = [i for i, following in itertools.pairwise(row) if i == following]
     balanced = [len(range(rank, length, ranks)) for rank in range(ranks)]
-    details = {"expected": f"shards of {balanced} indices", "yours": f"shards of {lengths} indices"}
+    missing = f", without {sorted({*range(length)} - {*row})[:5]}" if {*range(length)} - {*row} else ""
+    details = {"expected": f"shards of {balanced} indices", "yours": f"shards of {lengths} indices{missing}"}
     wrong_if(
         twice,
         "overlap",
@@ -74,7 +75,7 @@ def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> N
         "lost_or_uneven",
         f"Together, the shards should have the indices from 0 to {length - 1}, each once; their lengths differ by one "
         "at most, since in each step all ranks wait for the longest.",
-        look="`length // world_size` drops the rest; a slice with a step deals the indices out like cards",
+        look="`randperm(length)`; `length // world_size` drops the rest; a slice with a step deals out like cards",
         **details,
     )
     pairs, next_pairs = ({pair for shard in shards for pair in itertools.pairwise(shard)} for shards in (first, later))

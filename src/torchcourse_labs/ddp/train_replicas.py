@@ -101,8 +101,9 @@ def judge(answer: Any, rng: Inputs) -> None:
         "were not the same.",
         look="`DDP(model)` broadcasts the weights of rank 0, and averages if you call what it returns, not `model`",
     )
+    late = [0, first, first + 1]  # set after the loop over the batches
     wrong_if(
-        any(like(epochs=each) for each in ([0] * 3, range(3), range(1, 4), range(first - 1, first + 2))),
+        any(like(epochs=each) for each in ([0] * 3, range(3), range(1, 4), range(first - 1, first + 2), late)),
         "other_epochs",
         f"The samples come in the order of epochs other than those in `epochs`, which begin with {first}.",
         look="`sampler.set_epoch(epoch)` in each epoch, before the loop over the loader begins",

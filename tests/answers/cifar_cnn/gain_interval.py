@@ -28,6 +28,7 @@ WRONG = {
     "verdict": mutants(in_python, "mean > half]", "mean > 0]", "mean >= half]", "'real']"),
     None: [
         lambda *given: solution(*given)[:2],
+        *mutants(in_python, "[mean, half,", "[mean - half, mean + half,"),
         *mutants(in_python, "b - a", "a - b", "abs(b - a)"),
         *mutants(in_python, "half = t", "half = 1.96"),
         *mutants(in_python, "(n - 1)", "n"),

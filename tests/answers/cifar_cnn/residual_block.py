@@ -43,17 +43,21 @@ WRONG = {
         *mutants(ResidualBlock, FITS, "True", "inputs == outputs"),
         *mutants(ResidualBlock, "1, stride, bias", "1, bias"),
         *mutants(ResidualBlock, f"{FIRST}, padding=1", FIRST),
+        *mutants(ResidualBlock, "outputs, outputs, 3", "outputs, outputs, 3, stride"),
     ],
     "not_the_sum": [
         *mutants(ResidualBlock, FITS, "False"),
         *mutants(ResidualBlock, BRANCH, f"F.relu({BRANCH})"),
         *mutants(ResidualBlock, SUM, BRANCH),
     ],
-    "start": mutants(ResidualBlock, ZEROS, "pass", f"nn.init.zeros_(self.norm1.weight); {ZEROS}"),
+    "start": mutants(
+        ResidualBlock, ZEROS, "pass", "nn.init.zeros_(self.conv2.weight)", f"nn.init.zeros_(self.norm1.weight); {ZEROS}"
+    ),
     None: [
         lambda inputs, outputs, stride=1: lambda x: x,
         *mutants(ResidualBlock, "self.norm2(", "self.norm1("),
         *mutants(ResidualBlock, "self.norm2(self.conv2(y))", "self.conv2(y)"),
+        *mutants(ResidualBlock, f"return {SUM}", f"y = {BRANCH}; x = self.shortcut(x); x += y; return x"),
         mutant(ResidualBlock, (FIRST, "outputs, 3"), ("outputs, outputs, 3", "outputs, outputs, 3, stride")),
     ],
 }

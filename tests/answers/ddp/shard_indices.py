@@ -32,6 +32,7 @@ WRONG = {
     ],
     "lost_or_uneven": [
         *mutants(solution, DEALT, "order.chunk(world_size)[rank]", "order[rank + 1 :: world_size]"),
+        *mutants(solution, "randperm(length", "randperm(length - 1"),
         mutant(solution, (DEALT, "order[rank * (length // world_size) : (rank + 1) * (length // world_size)]")),
     ],
     "not_shuffled": mutants(solution, SHUFFLED, "torch.arange(length)"),

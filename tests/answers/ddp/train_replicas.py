@@ -38,7 +38,10 @@ WRONG = {
     "unchanged": mutants(solution, STEP, "pass"),
     "all_samples": mutants(solution, "sampler=sampler", "shuffle=True"),
     "ranks_apart": [*mutants(solution, "DDP(model)", "model"), *mutants(solution, "replica(x)", "model(x)")],
-    "other_epochs": mutants(solution, EPOCH, "pass", "sampler.set_epoch(epoch - epochs[0])"),
+    "other_epochs": [
+        *mutants(solution, EPOCH, "pass", "sampler.set_epoch(epoch - epochs[0])"),
+        mutant(solution, (EPOCH, "pass"), (MAIN, f"        {EPOCH}\n{MAIN}")),
+    ],
     "global_batch": mutants(solution, RANKS, ""),
     "line_per_epoch": [
         mutant(solution, (MAIN + PRINT, "        print(")),
