@@ -13,7 +13,7 @@ from labcheck.probes import SLOW_START
 
 
 def draw(rng: Inputs) -> list[tuple]:
-    """A longer run in which every rule shows, and one in which each good step doubles the scale, which then falls below 1."""
+    """A longer run in which every rule shows, and one whose scale doubles in each good step, and falls below 1."""
     interval = rng.size(2, 3)
     good = ["good"] * interval
     short = ["good", "good", *["nan"] * 14, "good"]
@@ -76,12 +76,15 @@ def judge(answer: Any, rng: Inputs) -> None:
             )
             so_far = ", ".join("good" if each["took"] else "not finite" for each in wanted[:number])
             so_far = f"the gradients so far: {so_far}; growth_interval = {inputs[1]}"
-            options = {"look": so_far, "dtype": False}
-            look = "the gradients of all groups of the optimizer, divided by the scale, and not cleared before the step"
+            look = (
+                "the gradients of all groups, divided by the scale, not cleared before the step; no `optimizer.step()` "
+                f"when one is not finite, because it changes the momentum; {so_far}"
+            )
             what = f"The row of all weights after step {number}"
-            same(step["weights"], right["weights"], what, rtol=1e-3, look=f"{look}; {so_far}", dtype=False)
-            same(step["scale"], right["scale"], f'state["scale"] after step {number}', **options)
-            same(step["took"], right["took"], f"What you return in step {number}", **options)
+            same(step["weights"], right["weights"], what, rtol=1e-3, look=look, dtype=False)
+            look = f"is it in the dict that you got? {so_far}"
+            same(step["scale"], right["scale"], f'`state["scale"]` after step {number}', dtype=False, look=look)
+            same(step["took"], right["took"], f"What you return in step {number}", look=so_far)
             before = step["weights"]
 
 
