@@ -8,7 +8,7 @@ from typing import Any
 
 from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 
-OTHERS = ["best.pt", "config.json", "step-best.txt"]  # files in the folder that are not the answer's
+OTHERS = ["best.pt", "config.json", "step-best.txt", "step-best.pt"]  # files in the folder that are not the answer's
 
 
 def draw(rng: Inputs) -> list[tuple]:
@@ -51,7 +51,7 @@ def saving(answer: Callable, scores: dict[int, float], last: int, full: bool) ->
         for name in (*OTHERS, *older):
             (folder / name).touch()
         try:
-            call(answer, folder, dict(scores), save, last, may_change=True, may_return_none=True)
+            call(answer, folder, dict(scores), save, last, may_return_none=True)
         except AnswerRaised as raised:
             error = str(raised)
             if not full:

@@ -64,23 +64,32 @@ def training(answer: Callable, first: int, last: int, signals: dict[str, str]) -
 
     try:
         code = answer(step, save, first, last)
+        code = code if type(code) is int else show(code)
     except SystemExit as leaves:
-        code = leaves.code
-    return seen | {"early": not Path("saved").exists(), "code": code if type(code) is int else show(code)}
+        code = f"nothing: it exits with {leaves.code}"
+    return seen | {"early": not Path("saved").exists(), "code": code}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
     first = rng.size(0, 40)
-    stop = first + rng.size(2, 4)
-    both = {f"step {stop - 1} on rank 0": "SIGUSR1", f"save {stop} on rank 0": "SIGTERM"}
-    for last, signals in ((stop + 2, {f"step {stop - 1} on rank 1": "SIGTERM"}), (stop + 2, both), (stop, {})):
+    later = first + rng.size(2, 4)
+    one = {f"step {later - 1} on rank 1": "SIGTERM"}
+    both = {f"step {first} on rank {rank}": "SIGUSR1" for rank in range(2)}  # what Slurm does: all ranks get it
+    both[f"save {first + 1} on rank 0"] = "SIGTERM"
+    # In the last case, there is nothing left to do: the signal came in the last step of the session before.
+    cases = (later, later + 2, one), (first + 1, later, both), (later, later, {}), (first, first, {})
+    for stop, last, signals in cases:
         look = (
             "each rank has to learn whether any rank got a signal: the same collective on every rank, after each step"
         )
         seen = ranks.observe(answer, training, first, last, signals, look=look)
-        came = "with " + (", then ".join(f"{name} in {place}" for place, name in signals.items()) or "no signal")
+        came = ", ".join(f"{name} in {place}" for place, name in signals.items()) or "no signal"
+        came = f"with {came}, first = {first} and last = {last}"
         for rank, one in enumerate(seen):
-            look = "the handler, and how the ranks agree: an all-reduce with MAX hears every rank, a broadcast only one"
+            look = (
+                "the handler, and how the ranks agree: an all-reduce with MAX hears every rank, a broadcast only one; "
+                "a sum may be more than 1"
+            )
             same(one["steps"], [*range(first, stop)], f"The list of steps on rank {rank}, {came},", look=look)
             look = "`save` gets the number of the step that comes next, once, on every rank, also at the end"
             same(one["saves"], [stop], f"The list of numbers that `save` gets on rank {rank}, {came},", look=look)
@@ -91,7 +100,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             look="`dist.barrier()` between `save` and `return`",
         )
         codes, look = [AGAIN if signals else 0] * 2, "0: done; 75, AGAIN: to be started again"
-        same([one["code"] for one in seen], codes, f"The list of what the ranks return {came}", look=look)
+        same([one["code"] for one in seen], codes, f"The list of what the ranks return, {came},", look=look)
 
 
 exercise = Exercise(

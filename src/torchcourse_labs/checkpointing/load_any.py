@@ -47,7 +47,7 @@ def loading(answer: Callable, own: dict, saved: dict, place: str = "cpu") -> dic
     with tempfile.TemporaryDirectory(prefix="torchcourse-") as folder:
         with mock.patch("torch.serialization.location_tag", lambda storage: place):
             torch.save(saved, Path(folder, "theirs.pt"))
-        result = call(answer, Path(folder, "theirs.pt"), model, may_change=True, may_return_none=True)
+        result = call(answer, Path(folder, "theirs.pt"), model, may_change=True)
     parts = result if isinstance(result, tuple | list) else [result]
     lists = [sorted(map(str, part)) if isinstance(part, list | tuple | set | dict) else part for part in parts]
     return {"lists": lists, "state": dict(model.state_dict())}
@@ -96,7 +96,10 @@ def judge_case(answer: Any, own: dict, theirs: dict, prefix: str, place: str = "
         seen = observe(answer, loading, own, {prefix + name: value for name, value in theirs.items()}, place)
     same(len(seen["lists"]), 2, "The number of lists that your function returns", look="(missing, unexpected)")
     case = f'for a file with the prefix "{prefix}"' if prefix else "for a file without a prefix"
-    look = "prefixes only at the front, both and in either order; buffers; a name with another shape is in both lists"
+    look = (
+        "prefixes only at the front, in either order, each once; buffers; a name with another shape is in both lists, "
+        "one with another dtype in none"
+    )
     for what, yours, others in zip(("missing", "unexpected"), seen["lists"], (own, theirs), strict=True):
         same(yours, sorted({*others} - {*fits}), f"The list of {what} names, {case},", look=look)
     now = own | {name: value.to(own[name].dtype) for name, value in fits.items()}

@@ -16,15 +16,16 @@ from labcheck.authoring import wrong_if
 def watch(model: nn.Module) -> Iterator[dict[str, Any]]:
     """Write down how a model gets from a forward pass to a step.
 
-    layers, weights: the dtypes in which linear layers compute, and those of weights; steps: how many; used: the
-    gradients that the last step uses, in one row
+    layers, weights: the dtypes in which linear layers compute, the model's or copies, and those of the model's weights
+    meanwhile; steps: how many; used: the gradients that the last step uses, in one row
     """
+    own = [*model.parameters()]
     seen: dict[str, Any] = {"layers": [], "weights": [], "steps": 0, "used": None}
 
     def forward(layer: nn.Module, given: Any, out: Any) -> None:
         if isinstance(layer, nn.Linear):
             seen["layers"].append(out.dtype)
-            seen["weights"].append(layer.weight.dtype)
+            seen["weights"] += [p.dtype for p in own]
 
     def use(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]

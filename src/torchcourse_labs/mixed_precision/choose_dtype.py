@@ -91,6 +91,6 @@ exercise = Exercise(
         "`pays = [d for d in table if fits(d) and not worse(d) and (table[d]['speed'][0] > table[torch.float32]"
         "['speed'][1] or not fits(torch.float32))]`; float32 itself only if that list is empty.",
     ),
-    judge=Spec(draw=draw, solution=solution, explain=explain, look="the four rules; return a key of the table"),
+    judge=Spec(draw=draw, solution=solution, explain=explain, look="the four rules; torch.float32 if no other may"),
     lends=solution,
 )

@@ -78,14 +78,22 @@ def judge(answer: Any, rng: Inputs) -> None:
         "are infinite, and `scaler.update()` halves the scale.",
         look="make the scaler once; `zero_grad`, `scaler.step` and `scaler.update` belong to each batch",
     )
+    wrong_if(
+        equal(seen["trained"], weights(model)),
+        "another_model",
+        "The model that you got has not changed: the caller looks at it, not at a copy.",
+    )
+    look = (
+        "the learning rate of the script, the mean as loss, in float32, and all epochs; each step with the gradients "
+        "of its own batch, divided once by the scale. A glitch that is cut to fit into float16 is still one"
+    )
     zero = "" if seen["used"].any() else ", the last one with zero gradients, as small ones are in float16"
     raise Incorrect(
         f"The run does not get close enough in {passes} batches and {seen['steps']} steps{zero}: too much of the "
         "variance of the targets is left.",
         expected=f"less than 0.003 of it, after {epochs} epochs of {len(batches)} batches",
         yours=f"{left:.3g} of it",
-        look="scale the loss before `backward()`; is every gradient without the scale when the step uses it, and "
-        "cleared afterward? Learning rate, loss, and batches may stay as in the script",
+        look="compute the loss in float32, and scale it before `backward()`" if zero else look,
     )
 
 

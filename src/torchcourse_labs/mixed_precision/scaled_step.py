@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, raises_like, same, wrong_if
 from labcheck.probes import SLOW_START, network, number, weights
 from torchcourse_labs.mixed_precision._shared import judge_dtypes, watch
 
@@ -63,13 +63,19 @@ def watched_steps(
 
 def judge(answer: Any, rng: Inputs) -> None:
     for inputs in draw(rng):
-        seen, wanted = observe(answer, watched_steps, *inputs), watched_steps(solution, *inputs)
+        with raises_like(
+            "no_update",
+            "`scaler.update()` ends each step. Yours is missing, or comes before `scaler.step(optimizer)`.",
+            "called after step",
+        ):
+            seen, wanted = observe(answer, watched_steps, *inputs), watched_steps(solution, *inputs)
         dtype, max_norm = inputs[2:4]
         for each in seen:
             judge_dtypes(each, dtype)
             each["loss"] = number(each["loss"], "What you return")
         first, right, size = seen[0], wanted[0], wanted[0]["used"].norm().item()
-        same(first["loss"], right["loss"], "The loss that you return", rtol=1e-2)
+        look = "the mean over the batch, before the step, and not multiplied by the scale"
+        same(first["loss"], right["loss"], "The loss that you return", rtol=1e-2, look=look)
         wrong_if(
             near(first["used"], right["used"] + OLD, 1e-2, 0.01 * size),
             "old_gradients",
@@ -92,14 +98,16 @@ def judge(answer: Any, rng: Inputs) -> None:
             "A batch with infinite gradients changes the weights: this step has to be skipped.",
             look="`scaler.step(optimizer)` skips it, unless you hide inf and nan from it; `optimizer.step()` does not",
         )
-        for name, what in (("steps", "number of steps on"), ("scale", "scale after"), ("loss", "loss of")):
-            yours, right = (torch.tensor([each[name] for each in run]) for run in (seen, wanted))
-            same(yours, right, f"The {what} each batch", rtol=1e-2)
         for i, (each, one) in enumerate(zip(seen, wanted, strict=True), 1):
+            same(each["steps"], one["steps"], f"The number of steps on batch {i}", look="`scaler.step`, called once")
             if one["steps"]:
                 look = f"max_norm is {max_norm:.3g}; clip all gradients together, between `unscale_` and `scaler.step`"
+                look = look if each["used"].any() else "`zero_grad` between `backward()` and the step clears them"
                 what = f"The row of all gradients that the step on batch {i} uses"
                 same(each["used"], one["used"], what, rtol=1e-2, atol=0.01 * one["used"].norm().item(), look=look)
+        for name, what in (("scale", "scale after"), ("loss", "loss of")):
+            yours, right = (torch.tensor([each[name] for each in run]) for run in (seen, wanted))
+            same(yours, right, f"The {what} each batch", rtol=1e-2)
         same(seen[-1]["trained"], wanted[-1]["trained"], "The weights after all steps", rtol=1e-2, atol=2e-3)
 
 

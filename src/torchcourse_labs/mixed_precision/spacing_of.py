@@ -50,7 +50,8 @@ exercise = Exercise(
         dtype=False,  # a tensor or NumPy scalar with one number is fine
         rtol=1e-6,
         atol=0,
-        look="the distance between the rounded value and its neighbor farther from zero",
+        look="from the rounded value to its neighbor farther from zero; an exponent is rounded down, and in float64: "
+        "`math.floor(math.log2(…))`",
         says=[
             looks_like(
                 "eps",

@@ -19,7 +19,7 @@ def by_folder(folder, scores, save, last):
             top, best = score, step
     if top > -math.inf:
         keep.add(best)
-    for file in folder.glob("step-*.pt"):
+    for file in folder.glob("step-[0-9]*.pt"):
         if int(file.stem.split("-")[1]) not in keep:
             os.remove(file)
 
@@ -39,6 +39,8 @@ WRONG = {
         *mutants(solution, "if step != best", "if True"),
         *mutants(solution, "max(", "min("),
         mutant(by_folder, ("score > top", "score >= top")),
+        mutant(by_folder, ("[0-9]*", "*")),
+        *mutants(solution, "steps = sorted(scores)", "steps = sorted(scores); scores.pop(steps[0])"),
         mutant(by_folder, ("]}, -math.inf", "]}, 0.0"), ("if top > -math.inf", "if top > 0")),
     ],
 }

@@ -16,11 +16,10 @@ def with_objects(step, save, first, last):
         flag["stop"] = True
 
     old = [signal.signal(number, handle) for number in (signal.SIGUSR1, signal.SIGTERM)]
-    number = first
+    number, everyone = first, [None] * dist.get_world_size()
     while number < last:
         step(number)
         number += 1
-        everyone = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, flag["stop"])
         if any(everyone):
             break
@@ -31,7 +30,7 @@ def with_objects(step, save, first, last):
     return AGAIN if any(everyone) else 0
 
 
-RIGHT = [with_objects, mutant(solution, ("op=dist.ReduceOp.MAX", "dist.ReduceOp.SUM"), ("return AGAIN", "exit(AGAIN)"))]
+RIGHT = [with_objects, *mutants(solution, "op=dist.ReduceOp.MAX", "dist.ReduceOp.SUM")]
 
 WRONG = {
     "deadlock": [*mutants(solution, REDUCE, "pass"), *mutants(solution, HANDLER, "lambda number, frame: exit(75)")],
@@ -44,10 +43,14 @@ WRONG = {
         *mutants(solution, HANDLER, "lambda number, frame: [save(number), asked.append(number)]", "signal.SIG_IGN"),
         *mutants(solution, REDUCE, "dist.broadcast(stop, src=0)"),
         *mutants(solution, "ReduceOp.MAX", "ReduceOp.MIN"),
+        mutant(solution, ("ReduceOp.MAX", "ReduceOp.SUM"), ("if stop:", "if stop == 1:")),
+        *mutants(
+            solution, "step(number)", "number == first and signal.signal(signal.SIGUSR1, signal.SIG_DFL); step(number)"
+        ),
         *mutants(solution, "save(number + 1)", "pass", "save(number)", "dist.get_rank() == 0 and save(number + 1)"),
-        *mutants(solution, "save(last)", "pass"),
+        *mutants(solution, "save(last)", "pass", "save(number + 1)"),
         *mutants(solution, "range(first, last)", "range(first, last + 1)"),
-        *mutants(solution, "return AGAIN", "pass", "return", "return '75'"),
+        *mutants(solution, "return AGAIN", "pass", "return", "return '75'", "exit(AGAIN)"),
         *mutants(solution, "return 0", "return AGAIN"),
     ],
 }

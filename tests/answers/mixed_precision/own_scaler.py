@@ -46,6 +46,7 @@ WRONG = {
         *mutants(solution, STEP, "    pass"),
         *mutants(solution, " if p.grad is not None", ""),
         *mutants(solution, SKIP, "state.update(good=0)", "state.update(scale=scale / 2)"),
+        *mutants(solution, SKIP, "state.update(scale=max(scale / 2, 1.0), good=0)"),
         *mutants(solution, "scale=scale * 2, good=0", "good=0", "scale=scale * 2"),
         *mutants(solution, "== growth_interval", "> growth_interval"),
         *mutants(solution, "return True", "return None"),

@@ -42,10 +42,14 @@ WRONG = {
         *mutants(solution, BACKWARD, "scaler.scale(loss); loss.backward()"),
     ],
     "not_skipped": mutants(solution, STEP, "optimizer.step()"),
+    "no_update": [
+        *mutants(solution, UPDATE, "pass"),
+        mutant(solution, (STEP, f"{UPDATE}; {STEP}"), (f"    {UPDATE}\n", "")),
+    ],
     None: [
         *mutants(solution, CLIP, "pass", "[nn.utils.clip_grad_norm_(p, max_norm) for p in model.parameters()]"),
         *mutants(solution, "loss.item()", "loss", "scaler.get_scale() * loss.item()", "None"),
         *mutants(solution, STEP, "pass", f"{STEP}; optimizer.step()"),
-        *mutants(solution, UPDATE, "pass"),
+        *mutants(solution, UNSCALE, f"{UNSCALE}; optimizer.zero_grad()"),
     ],
 }
