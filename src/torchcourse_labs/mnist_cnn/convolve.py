@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labcheck import probes
-from labcheck.authoring import Exercise, Inputs, Spec, looks_like, near, observe, wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, near, observe, raises_like, wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple]:
@@ -33,7 +33,7 @@ def explain(yours: Tensor, expected: Tensor, images: Tensor, weight: Tensor, bia
         yours.dim() == 4 and first.numel() and near(yours[:, :, : first.shape[2], : first.shape[3]], first, 1e-3, 1e-4),
         "last_places",
         "All of the output is right except the last row or column, which is missing or has wrong values.",
-        look="H − h + 1 places, not H − h; `range(H - h + 1)`, not `range(H - h)`",
+        look="`range(H - h + 1)` for rows, `range(W - w + 1)` for columns: images and kernels need not be square",
     )
 
 
@@ -80,6 +80,12 @@ exercise = Exercise(
                 "Your bias needs two more axes: broadcasting lines its only one up with the columns of the output.",
                 lambda images, weight, bias: F.conv2d(images, weight) + bias,
                 look="`bias[:, None, None]`: one number for each output channel",
+            ),
+            raises_like(
+                "window",
+                "A window and the kernel have different sizes: [B, C, h, w] of the images belongs to [O, C, h, w].",
+                "does not broadcast with previously seen size",
+                look="rows and H go with h, columns and W with w; there are H − h + 1 rows and W − w + 1 columns",
             ),
         ],
     ),

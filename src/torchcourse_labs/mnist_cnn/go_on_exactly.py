@@ -97,12 +97,15 @@ def judge(answer: Any, rng: Inputs) -> None:
         yours=seen.get("refused"),
     )
     restored, what = seen["restored"], "The row of all weights after `restore`"
-    same(restored["weights"], before["weights"], what, look="`load_state_dict` of the model that `restore` gets")
+    look = (
+        "`load_state_dict` of the given model, from the weights in what `checkpoint` returns, not in a global variable"
+    )
+    same(restored["weights"], before["weights"], what, look=look)
     wrong_if(
         not equal(restored["momentum"], before["momentum"]),
         "momentum",
         "After `restore`, the optimizer does not have the saved momentum.",
-        look="`optimizer.state_dict()` in checkpoint; in restore, `load_state_dict` of the given optimizer",
+        look="`optimizer.state_dict()` in checkpoint; in restore, `optimizer.load_state_dict`, not `optimizer.state`",
     )
     wrong_if(
         not equal(restored["random"], before["random"]),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, show, wrong_if
 
 
 class solution(Dataset):
@@ -39,7 +39,7 @@ def looked_at(answer: Callable, images: Tensor, labels: Tensor, order: list[int]
     early = len(drawn)
     samples = [call(lambda i=i: dataset[i], may_return_none=True) for i in order]
     plain = call(lambda: call(answer, images, labels)[1])
-    return {"early": early, "samples": samples, "drawn": drawn, "plain": plain, "length": call(lambda: len(dataset))}
+    return {"early": early, "samples": samples, "drawn": drawn, "plain": plain, "length": call(dataset.__len__)}
 
 
 def is_whole(label: Any) -> bool:
@@ -63,7 +63,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     for sample in (*seen["samples"], seen["plain"]):
         if not isinstance(sample, tuple | list) or len(sample) != 2 or not is_whole(sample[1]):
             problem = "A sample should be (image, label), the label one whole number."
-            raise Incorrect(problem, "(the image, the number of its class)", sample, "`return` in `__getitem__`")
+            yours = f"(…, {show(sample[1])})" if isinstance(sample, tuple | list) and len(sample) == 2 else sample
+            raise Incorrect(problem, "(the image, the number of its class)", yours, "`return` in `__getitem__`")
     drawn, calls = seen["drawn"], len(seen["drawn"])
     wrong_if(
         calls != len(order),
@@ -73,7 +74,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="`image = self.transform(image)` in `__getitem__`",
     )
     for index, number, (image, label) in zip(order, drawn, seen["samples"], strict=True):
-        look = "`image = self.transform(image)`, and `self.images` stays as it is"
+        look = "the transform of `self.images[index]` as it is stored, in uint8; and `self.images` stays as it is"
         same(image, images[index].float() / 255 + number, f"The image of sample {index}", look=look)
         same(int(label), int(labels[index]), f"The label of sample {index}")
     look = "`torch.manual_seed`: seed once, at the start of the program, not in a data set"

@@ -1,5 +1,6 @@
 """How many pixels of the image one number of the last layer sees."""
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -37,7 +38,8 @@ exercise = Exercise(
     judge=Spec(
         draw=draw,
         solution=solution,
-        look="start with 1 pixel; each layer adds (kernel − 1) · the product of the strides before it",
+        look="start with 1 pixel; each (kernel, stride) adds (kernel − 1) · the product of the strides before it; the "
+        "`return` follows the loop",
         says=[
             looks_like(
                 "no_strides",
@@ -58,6 +60,15 @@ exercise = Exercise(
                 lambda layers: sum(kernel for kernel, _ in layers),
                 lambda layers: field([(kernel + 1, stride) for kernel, stride in layers], math.prod) - 1,
                 lambda layers: field([(kernel + 1, stride) for kernel, stride in layers], math.prod),
+            ),
+            looks_like(
+                "first_to_last",
+                "n numbers of a layer see (n − 1) · stride + kernel numbers below it: this formula goes from the last "
+                "layer to the first.",
+                lambda layers: functools.reduce(lambda n, layer: (n - 1) * layer[1] + layer[0], layers, 1),
+                lambda layers: functools.reduce(lambda n, layer: n * layer[1] + layer[0] - 1, reversed(layers), 1),
+                lambda layers: functools.reduce(lambda n, layer: n * layer[1] + layer[0] - 1, layers, 1),
+                look="`reversed(layers)`; n numbers are n − 1 strides apart",
             ),
             looks_like(
                 "strides_added",

@@ -34,11 +34,13 @@ def looked_at(answer: Any, images: Tensor, others: Tensor, seed: int) -> dict[st
     seen = {"hidden": hidden_layers(model), "logits": call(model, images, may_return_none=True)}
     if not isinstance(seen["logits"], Tensor) or seen["logits"].shape != (len(images), 10):
         return seen
+    seen["again"] = call(model, images)
     seen["in company"] = call(model, torch.cat([others, images, others]))[len(others) : -len(others)]
     seen |= {"others": call(model, others), "zero": call(model, 0 * images), "sum": call(model, images + others)}
     seen["operations"] = probes.operations(model, images)
     seen["sizes"] = {name: parameter.numel() for name, parameter in nn.Module.named_parameters(model)}  # of no subclass
     output = call(model.train(), torch.cat([images, others]))
+    seen["training"] = output.detach()
     if output.requires_grad:
         output.square().sum().backward()
     learning = {name: each.grad for name, each in model.named_parameters() if each.requires_grad}
@@ -82,15 +84,21 @@ def judge_network(seen: dict[str, Any], b: int) -> None:
     if not logits.isfinite().all():
         raise Incorrect("Some of your logits are nan or infinite.", "finite numbers", logits, "the end of `forward`")
     wrong_if(
+        not near(seen["again"], logits, 1e-4, 1e-4),
+        "by_chance",
+        "In eval mode, the same images get different logits when your network sees them again.",
+        look="`F.dropout` does not know the mode: use `nn.Dropout`. Layers belong in `__init__`, not in `forward`",
+    )
+    wrong_if(
         not near(seen["in company"], logits, 1e-4, 1e-4),
         "company",
         "In eval mode, the same images get different logits if there are others in their batch.",
-        look="`F.dropout` does not know the mode: use `nn.Dropout`. Layers belong in `__init__`. And in each reshape, "
-        "mean and softmax of `forward`, axis 0 is the batch",
+        look="in each reshape, mean, and softmax of `forward`, axis 0 is the batch; batch norm needs its running "
+        "statistics",
     )
     large = torch.cat(seen["large"])
     wrong_if(
-        any(near(each.sum(1), torch.ones(b)) for each in (logits, logits.exp()))
+        any(near(each.exp().sum(1), torch.ones(len(each))) for each in (logits, logits.log(), seen["training"]))
         or 0 < large.abs().max() <= 1
         or large.min() == 0 < large.max(),
         "after_last",

@@ -47,19 +47,22 @@ def solution(batches: Any) -> nn.Module:
 def trained(answer: Callable, images: Tensor, labels: Tensor, steps: int, unseen: Tensor, seed: int) -> dict[str, Any]:
     """A probe: train on so many batches, and see what the network says about images that it has not seen.
 
-    most: steps that any parameter has taken with a gradient; steps: the same of the network that comes back
+    used: batches that were taken; most: steps that any parameter has taken with a gradient; steps: the same of the
+    network that comes back
     """
     torch.manual_seed(seed)
-    taken: Counter[int] = Counter()
+    budget = Budget(TensorDataset(images, labels), steps)
+    taken: Counter[Tensor] = Counter()  # the parameters themselves: an id may be used again
 
     def count(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        taken.update(id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+        taken.update(p for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
 
     with register_optimizer_step_pre_hook(count):
-        model = call(answer, Budget(TensorDataset(images, labels), steps), may_change=True, may_return_none=True)
+        model = call(answer, budget, may_change=True, may_return_none=True)
     if not isinstance(model, nn.Module):
         return {"instead": model}
-    seen = {"most": max(taken.values(), default=0), "steps": max((taken[id(p)] for p in model.parameters()), default=0)}
+    seen = {"used": budget.used, "most": max(taken.values(), default=0)}
+    seen["steps"] = max((taken[p] for p in model.parameters()), default=0)
     with torch.no_grad():
         return seen | {"logits": call(model.cpu().eval(), unseen, may_return_none=True)}
 
@@ -90,12 +93,20 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="a loop inside the loop over the batches, or batches that are kept for a second round",
     )
     wrong_if(
+        seen["used"] < STEPS or 0 < seen["most"] < STEPS - 1,  # `step(closure)` begins without a gradient
+        "fewer_steps",
+        f"You took {seen['used']} of the 80 batches, and {seen['most']} steps with a gradient. Take a step with each "
+        "batch, and with nothing else.",
+        look="`for images, labels in batches:`, and in it one `optimizer.step()`; a `return` or `break` in the loop; a "
+        "network that is made in the loop",
+    )
+    wrong_if(
         accuracy < ENOUGH and steps < STEPS,
         "few_steps",
         f"The network that you return has taken {steps} steps with a gradient, but there are 80 batches. "
         f"{accuracy:.1%} of the garments are right, and at least 65% should be.",
-        look="`loss.backward()`, then `optimizer.step()`, for each batch, and no `zero_grad` between the two; a "
-        "`return` or `break` inside the loop; an optimizer for the weights of another network",
+        look="`loss.backward()`, then `optimizer.step()`, for each batch, and no `zero_grad` between the two; an "
+        "optimizer for the weights of another network",
     )
     wrong_if(
         accuracy >= ENOUGH and near(between, (logits[::2] + logits[1::2]) / 2, atol=1e-3),
@@ -107,9 +118,9 @@ def judge(answer: Any, rng: Inputs) -> None:
     if accuracy < ENOUGH:
         problem = f"Your network has not learned enough in {steps} steps."
         look = (
-            "does the loss fall? Print it. Then `zero_grad` once for each batch, and the learning rate, by factors of "
+            "does the loss fall? Print it. Then `zero_grad` once for each batch, the images as they come (they are "
+            "normalized already), the learning rate, by factors of three, and a scheduler's `step()` once a batch"
         )
-        look += "three; a scheduler counts the calls of its `step()`, here one for each batch"
         raise Incorrect(problem, "at least 65% of unseen garments right", f"{accuracy:.1%}", look)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labcheck.authoring import Incorrect, Inputs, wrong_if
+from labcheck.authoring import Incorrect, Inputs, observe, raises_like, wrong_if
 from labcheck.probes import CHANGES, Batch, network
 
 
@@ -65,6 +65,18 @@ class WatchedSGD(torch.optim.SGD):
         self.events.append("step without gradients" if empty else "step")
         super().step()
         return loss
+
+
+def observed(answer: Any, probe: Callable, *case: Any) -> Any:
+    """What the probe sees; an error for a loss without a graph gets its sentence."""
+    with raises_like(
+        "graph_cut",
+        "`backward()` finds no graph that leads to the weights: something before the loss has cut it.",
+        "does not require grad",
+        look="no `no_grad`, `detach`, `item` or `argmax` between the model and `loss.backward()`: the loss takes the "
+        "logits themselves",
+    ):
+        return observe(answer, probe, *case)
 
 
 def judge_changes(changed: Sequence[str], but: Sequence[str] = ("modes", "weights", "gradients")) -> None:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from labcheck.authoring import Exercise, Inputs, Spec, looks_like
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, raises_like
 
 
 def draw(rng: Inputs) -> list[tuple]:
@@ -60,6 +60,16 @@ exercise = Exercise(
                 lambda logits, labels: (logits.argmax(0) == labels).float().mean().item(),
                 lambda logits, labels: (logits.argmax() == labels).float().mean().item(),
                 look="the `dim` of argmax: the classes lie along axis 1",
+            ),
+            looks_like(
+                "every_pair",
+                "You compared every row with every label: a column [N, 1] and a row [N] broadcast to [N, N].",
+                lambda logits, labels: (logits.argmax(1, keepdim=True) == labels).float().mean().item(),
+                lambda logits, labels: (logits.argmax(1, keepdim=True) == labels).sum().item() / len(labels),
+                look="no `keepdim`",
+            ),
+            raises_like(
+                "pair", "`max(dim=1)` gives a pair, (values, indices): take the indices, or `argmax`.", "'bool' object"
             ),
             looks_like(
                 "amax",

@@ -76,10 +76,10 @@ def judge_case(seen: dict[str, Any], model: nn.Module, batches: list[Batch]) -> 
         look="keep `model.training` before `model.eval()`, which sets it to False; after the loop, pass it to "
         "`model.train(…)`, which reaches every layer",
     )
-    pair = seen["returned"]
-    if not (isinstance(pair, tuple | list) and len(pair) == 2):
-        raise Incorrect("Your function should return two numbers.", "(loss, accuracy)", pair)
-    expected, each = solution(model, batches), [solution(model, [batch]) for batch in batches]
+    pair, expected = seen["returned"], solution(model, batches)
+    if not (isinstance(pair, tuple | list) and len(pair) == 2) or near(pair, expected[::-1]):
+        raise Incorrect("Your function should return two numbers, first the loss, then the accuracy.", expected, pair)
+    each, sizes = [solution(model, [batch]) for batch in batches], [len(labels) for _, labels in batches]
     for i, what in enumerate(("loss", "accuracy")):
         yours, right = probes.number(pair[i], f"Your {what}"), expected[i]
         wrong_if(
@@ -87,6 +87,15 @@ def judge_case(seen: dict[str, Any], model: nn.Module, batches: list[Batch]) -> 
             "mean_of_means",
             f"Your {what} is the mean of the batches' means: the short last batch counts as much as any.",
             look="weight each batch by `len(labels)`, divide once at the end",
+            expected=right,
+            yours=yours,
+        )
+        weighted = [sum(one[i] * n**power for one, n in zip(each, sizes, strict=True)) / sum(sizes) for power in (0, 2)]
+        wrong_if(
+            not near(yours, right) and any(near(yours, value) for value in weighted),
+            "not_sums",
+            f"You divide by the number of images, but what you add for a batch is not the sum of its images' {what}.",
+            look="add a mean times `len(labels)`, or the sum that `reduction='sum'` gives as it is",
             expected=right,
             yours=yours,
         )

@@ -28,6 +28,8 @@ def steps(answer: Callable, start: list[Tensor], gradients: list[list], rates: l
         with torch.enable_grad():
             call(answer, parameters, velocities, rate, momentum, may_change=True, may_return_none=True)
             changed += [] if torch.is_grad_enabled() else ["the gradient mode"]
+        if len(velocities) != len(start):
+            return {"changed": ["the length of `velocities` (assign to `velocities[i]`, without `append`)"]}
         forms = [(getattr(each, "shape", None), getattr(each, "dtype", None)) for each in own + velocities]
         if forms != [(each.shape, each.dtype) for each in start * 2] or not all(p.requires_grad for p in own):
             return {"changed": ["shapes, dtypes and `requires_grad` of the tensors in both lists"]}

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from labcheck import probes
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, weights
-from torchcourse_labs.training_loop._shared import WatchedSGD, judge_changes, judge_order, watch_passes
+from torchcourse_labs.training_loop._shared import WatchedSGD, judge_changes, judge_order, observed, watch_passes
 from torchcourse_labs.training_loop._shared import draw as draw_batches
 
 LARGE = 20  # images of a training batch; all validation batches together have fewer
@@ -64,12 +64,12 @@ def draw(rng: Inputs) -> tuple:
 
 def judge(answer: Any, rng: Inputs) -> None:
     model, training, _, epochs = given = draw(rng)
-    seen, right = observe(answer, one_training, *given), one_training(solution, *given)
+    seen, right = observed(answer, one_training, *given), one_training(solution, *given)
     lists = seen["returned"]
     if not (isinstance(lists, tuple | list) and [isinstance(one, tuple | list) for one in lists] == [True, True]):
         raise Incorrect("Your function should return two lists.", "(losses, accuracies)", lists)
     losses, accuracies = lists
-    look = "a loss for each batch of each epoch, an accuracy for each epoch: where are `append` and `return`?"
+    look = "a loss for each training batch, none for validation; an accuracy for each epoch; `append` and `return`"
     same([len(losses), len(accuracies)], [len(training) * epochs, epochs], "The pair of lengths", look=look)
     judge_changes(seen["changed"])
     judge_faults(seen, losses, accuracies, model, training[0])
@@ -77,9 +77,13 @@ def judge(answer: Any, rng: Inputs) -> None:
     same(sum(event == "step" for event in seen["events"]), len(losses), "The number of steps")
     after, look = "The trained model (all its weights in one row)", "the loss, and which batches you train on"
     same(seen["weights"], right["weights"], after, look=look)
-    for what, yours, expected in zip(("losses", "accuracies"), lists, right["returned"], strict=True):
+    looks = (
+        "the mean of each batch, before its step",
+        "right answers in all validation batches, divided by the number of their images, both from 0 in each epoch",
+    )
+    for what, yours, expected, look in zip(("losses", "accuracies"), lists, right["returned"], looks, strict=True):
         numbers = torch.tensor([probes.number(one, "A number in your lists") for one in yours], dtype=torch.float64)
-        same(numbers, torch.tensor(expected, dtype=torch.float64), f"Your list of {what}")
+        same(numbers, torch.tensor(expected, dtype=torch.float64), f"Your list of {what}", look=look)
 
 
 def judge_faults(seen: dict, losses: list, accuracies: list, model: nn.Module, first: Batch) -> None:

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.authoring import Exercise, Inputs, call, near, observe, raises_like, same, wrong_if
+from labcheck.authoring import Exercise, Inputs, call, near, raises_like, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, weights
-from torchcourse_labs.training_loop._shared import WatchedSGD, draw, judge_changes, judge_order, watch_passes
+from torchcourse_labs.training_loop._shared import WatchedSGD, draw, judge_changes, judge_order, observed, watch_passes
 
 
 def solution(model: nn.Module, images: Tensor, labels: Tensor, optimizer: Any) -> float:
@@ -26,14 +26,15 @@ def solution(model: nn.Module, images: Tensor, labels: Tensor, optimizer: Any) -
 def one_step(answer: Callable, model: nn.Module, batch: Batch) -> dict[str, Any]:
     """A probe: what happens in a step. The model comes in eval mode, with old gradients."""
     start, model, given = model, *copy.deepcopy((model, batch))
-    optimizer, passes = WatchedSGD(model.eval(), lr=0.3), watch_passes(model)
+    optimizer, passes, inputs = WatchedSGD(model.eval(), lr=0.3), watch_passes(model), []
+    model[0].register_forward_pre_hook(lambda _, images: inputs.append(images[0].detach().clone()))
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 0.5)
     with torch.enable_grad():
         loss = call(answer, model, *given, optimizer, may_change=True)
         changed = probes.changes(model, start, [given], [batch])
     seen = {"loss": loss, "changed": changed, "weights": weights(model), "events": optimizer.events}
-    return seen | {"passes": passes}
+    return seen | {"passes": passes, "inputs": inputs}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
@@ -44,7 +45,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "modified by an inplace operation",
         look="the order: zero_grad, backward, step",
     ):
-        seen = observe(answer, one_step, model, batch)
+        seen = observed(answer, one_step, model, batch)
     right = one_step(solution, model, batch)
     judge_changes(seen["changed"])
     loss = probes.number(seen["loss"], "The loss that you return")
@@ -62,6 +63,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         "running statistics.",
         look="`model.train()` at the start, before the forward pass",
     )
+    what, look = "What the model gets", "`model(images)`: the images as they are, neither flattened nor scaled"
+    same(seen["inputs"][0], batch[0], what, look=look)
     look = "call `model(images)` once, for the loss and for the number that you return: batch norm counts every pass"
     same(sum(each["train"] for each in seen["passes"]), 1, "The number of passes through the model", look=look)
     same(sum(event.startswith("step") for event in seen["events"]), 1, "The number of steps with one batch")
@@ -71,9 +74,10 @@ def judge(answer: Any, rng: Inputs) -> None:
         "There is a softmax before the cross-entropy, which has one inside: give it the logits as they are.",
     )
     look = "the loss: `F.cross_entropy` of the logits, the mean of the batch, as it is before the step"
-    after = "The model after your step (all its weights in one row)"
-    same(seen["weights"], right["weights"], after, rtol=1e-5, atol=3e-6, look=look)
     same(loss, right["loss"], "The loss that you return", look=look)
+    after = "The model after your step (all its weights in one row)"
+    look = "`backward()` of the mean loss that you return; between it and the step, nothing changes the gradients"
+    same(seen["weights"], right["weights"], after, rtol=1e-5, atol=3e-6, look=look)
 
 
 exercise = Exercise(

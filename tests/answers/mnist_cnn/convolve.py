@@ -29,11 +29,11 @@ WRONG = {
         mutant(by_places, ("range(rows)", "range(rows - 1)"), ("range(columns)", "range(columns - 1)")),
         lambda images, weight, bias: solution(images, weight, bias)[:, :, :-1],
     ],
+    "window": [*mutants(by_places, "h, w =", "w, h ="), *mutants(solution, "weight.shape[3]", "weight.shape[2]")],
     "library": [F.conv2d],
     None: [
         mutant(solution, ("ochw->boij", "ochw->bocij"), (" + bias[:, None, None]", "")),
         lambda images, weight, bias: F.conv2d(images, weight, bias, padding=1),
         lambda images, weight, bias: F.conv2d(images, weight.flip(2, 3), bias),
-        *mutants(solution, "weight.shape[3]", "weight.shape[2]"),
     ],
 }

@@ -25,6 +25,8 @@ WRONG = {
     "calls": mutants(solution, CALLED, "image", "self.transform(self.transform(image))"),
     None: [
         *mutants(solution, "if self.transform:", "if True:"),
+        *mutants(solution, CALLED, "self.transform(image / 255)"),
+        *mutants(solution, "len(self.images)", "self.images.shape"),
         *mutants(solution, TAKEN, f"torch.manual_seed(index); {TAKEN}"),
         *mutants(solution, RETURNED, "return int(self.labels[index]), image", "return image", "image"),
         *mutants(solution, RETURNED, f"self.images[index] = 0; {RETURNED}"),

@@ -22,7 +22,8 @@ WRONG = {
     None: [
         lambda layers: solution(layers) - 1,
         lambda layers: solution(layers) * layers[0][0] // layers[0][0],
-        lambda layers: solution(layers[::-1]),
+        lambda layers: solution(layers[:1]),
+        lambda layers: solution([layer[::-1] for layer in layers]),
         lambda layers: math.prod(kernel for kernel, _ in layers),
     ],
 }

@@ -27,7 +27,8 @@ RIGHT = [
 WRONG = {
     "hidden": [mutant(solution, ("self.conv2 =", "self.more = [0]; self.more[0] ="), ("self.conv2(", "self.more[0]("))],
     "after_last": mutants(solution, LOGITS, *(f"self.last(x).{end}" for end in ("softmax(1)", "tanh()", "relu()"))),
-    "company": mutants(solution, LOGITS, "self.last(F.dropout(x, 0.2))", "self.last(x - x.mean(0))"),
+    "by_chance": mutants(solution, LOGITS, "self.last(F.dropout(x, 0.2))", "nn.Linear(16 * 7 * 7, 10)(x)"),
+    "company": mutants(solution, LOGITS, "self.last(x - x.mean(0))"),
     "no_convolution": [lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 20), nn.ReLU(), nn.Linear(20, 10))],
     "linear": [short(), short(nn.Dropout(0.1), nn.BatchNorm2d(8), nn.AvgPool2d(1))],
     "budget": [short(nn.ReLU(), nn.Conv2d(8, 8, 1), nn.Flatten(), nn.Linear(8 * 81, 8 * 81))],

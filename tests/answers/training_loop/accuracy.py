@@ -16,6 +16,7 @@ RIGHT = [
 
 WRONG = {
     "count": mutants(solution, ".mean()", ".sum()"),
+    "pair": [lambda logits, labels: (logits.max(dim=1) == labels).sum().item() / len(labels)],
     None: [
         confident,
         *mutants(solution, ".item()", ""),

@@ -30,7 +30,12 @@ WRONG = {
         mutant(solution, (" * len(labels)", ""), ("loss_sum / seen", "loss_sum / len(batches)")),
         mutant(solution, (".sum().item()", ".float().mean().item()"), ("right / seen", "right / len(batches)")),
     ],
+    "not_sums": [
+        *mutants(solution, " * len(labels)", ""),
+        *mutants(solution, ").item() * len(labels)", ', reduction="sum").item() * len(labels)'),
+    ],
     None: [
+        lambda *given: solution(*given)[::-1],
         *mutants(solution, "model.eval()", "model.eval().zero_grad()"),
         lambda *given: solution(*given)[0],
         lambda *given: tuple(map(torch.tensor, solution(*given))),

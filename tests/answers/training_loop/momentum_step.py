@@ -38,6 +38,7 @@ WRONG = {
     None: [
         *mutants(solution, "add_(p.grad)", "add_(p.grad, alpha=1 - momentum)"),
         *mutants(solution, "no_grad", "enable_grad"),
+        *mutants(solution, UPDATE, "v = momentum * v + p.grad; velocities.append(v)"),
         *mutants(solution, "p.grad is not None", "True"),
         *mutants(solution, UPDATE, "v.add_(p.grad)", "v.add_(p.grad).mul_(momentum)"),
         *mutants(solution, STEP, "p.sub_(v)", f"{STEP}; p.grad = None"),

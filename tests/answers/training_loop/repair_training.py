@@ -41,6 +41,7 @@ WRONG = {
     "tensors_kept": mutants(solution, "loss.item()", "loss", "loss.detach()"),
     "graph": mutants(solution, "torch.no_grad()", "torch.enable_grad()"),
     "train_mode": mutants(solution, "model.eval()", "pass"),
+    "graph_cut": mutants(solution, "model(images), labels", "model(images).detach(), labels"),
     "no_backward": [lambda model, *given: solution(copy.deepcopy(model), *given)],
     "no_step": mutants(solution, "optimizer.step()", "pass"),
     None: [

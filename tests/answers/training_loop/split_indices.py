@@ -31,6 +31,7 @@ RIGHT = [
 ]
 
 WRONG = {
+    "repeated": mutants(solution, ", order[:k]", ", order[:k] // 2"),
     "not_each_once": mutants(solution, ", order[:k]", ", torch.randperm(n)[:k]", ", order[:k] + 1"),
     "not_repeatable": mutants(solution, DRAWN, "torch.randperm(n)", f"{DRAWN} if seed else torch.randperm(n)"),
     "not_shuffled": mutants(solution, DRAWN, "torch.arange(n)"),
