@@ -4,7 +4,7 @@ import math
 
 from labcheck.authoring import Exercise, Inputs, Spec, near, same, wrong_if
 
-INTERVAL = "what saves and failures cost for each second of training; the sum is smallest where its derivative is 0"
+INTERVAL = "(interval, share), in this order; the sum of what saves and failures cost is smallest where its derivative is 0"
 
 
 def draw(rng: Inputs) -> list[tuple]:

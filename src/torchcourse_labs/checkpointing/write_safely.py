@@ -87,8 +87,9 @@ def judge(answer: Any, rng: Inputs) -> None:
     older, newer = ({"weights": rng.randn(1), "epoch": rng.size(0, 60)} for _ in range(2))  # Python buffers all of it
     one, other = ranks.observe(answer, writing, older, newer, look="no rank waits here")
     files, over = [FILE, FOREIGN], one["an older file"]
+    look = "`os.replace(temporary, path)`; `open(temporary, 'wb')` empties a file that is there already"
     for case in ("no file", "an older file"):
-        same(one[case]["found"], newer, "What `torch.load` finds at `path`", look="`os.replace(temporary, path)`")
+        same(one[case]["found"], newer, "What `torch.load` finds at `path`", look=look)
     wrong_if(
         over["gap"] or not over["names"],
         "in_place",
