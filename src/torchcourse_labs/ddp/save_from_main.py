@@ -158,7 +158,7 @@ def judge_file(seen: list[dict]) -> None:
         look='`model.module.state_dict()`; to load, only the part of the file with the weights: `state["model"]`',
         yours="".join(unfit[:1]),
     )
-    look = "without `weights_only`, a file may run code as it is loaded; without `map_location`, all ranks fill rank 0's GPU"
+    look = "without `weights_only`, a file may run code; without `map_location`, all ranks fill rank 0's GPU"
     for load in seen[0]["loads"] + seen[1]["loads"]:
         same(load, {"map_location": "given", "weights_only": "on"}, "The options of `torch.load`", look=look)
 
