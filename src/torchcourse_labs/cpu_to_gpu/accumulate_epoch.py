@@ -79,12 +79,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     judge_values(seen, model, batches, rows)
     large = {images.nbytes for images, _ in batches if len(images) > rows}
     whole = [event for event in seen["to device"] if event[0] in large]
-    wrong_if(
-        whole,
-        "whole_batch",
-        "A whole batch travels to the device, where it does not fit.",
-        look=f"{busiest_line(whole)}; first split, then `.to(device)`",
-    )
+    look = f"{busiest_line(whole)}; first split, then `.to(device)`"
+    wrong_if(whole, "whole_batch", "A whole batch travels to the device, where it does not fit.", look=look)
     look = "call `backward()` for each piece before you begin the next one: each graph keeps its activations in memory"
     same(seen["graphs"], 1, "The number of graphs that exist at the same time", look=look)
     look = f"{busiest_line(seen['waits'])}; add up `loss.detach()` on the device, and read the sum once, at the end"

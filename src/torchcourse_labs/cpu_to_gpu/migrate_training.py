@@ -91,23 +91,16 @@ def judge_work(work: dict[str, list[tuple[int, str]]], parameters: int, batches:
     )
     sizes = [images.nbytes for images, _ in batches]
     floats = [event for event in there if event[0] in {4 * size for size in (*sizes, sum(sizes))}]
+    look = f"{busiest_line(floats)}; first `.to(device)`, then `.float()`"
+    wrong_if(floats, "floats", "The images travel as floats, which takes four times the bytes.", look=look)
+    needed = Counter(epochs * [tensor.nbytes for batch in batches for tensor in batch])
+    extra = Counter(size for size, _ in there) - needed
+    others = [event for event in there if event[0] in extra]
     wrong_if(
-        floats,
-        "floats",
-        "The images travel as floats, which takes four times the bytes.",
-        look=f"{busiest_line(floats)}; first `.to(device)`, then `.float()`",
-    )
-    once = Counter(epochs * [tensor.nbytes for batch in batches for tensor in batch])
-    others = []
-    for event in there:
-        once[event[0]] -= 1
-        if once[event[0]] < 0:
-            others.append(event)
-    wrong_if(
-        len(others) > parameters + 2 * epochs + 2,
+        extra.total() > parameters + 2 * epochs + 2,
         "too_much",
         f"More travels to the device than the images and the labels of each batch, once per epoch: there were "
-        f"{len(others)} other copies, including those of the {parameters} parameters.",
+        f"{extra.total()} other copies, including those of the {parameters} parameters.",
         look=f"{busiest_line(others)}; send the whole batch at once, and what stays the same before the loop",
     )
     wrong_if(

@@ -77,11 +77,6 @@ exercise = Exercise(
                 lambda images, labels, digit: images[labels == digit].float().sum(dim=0) / len(images),
                 look="`mean(dim=0)` of the selected images counts for you",
             ),
-            looks_like(
-                "scaled",
-                "Your values go from 0 to 1; here they should stay between 0 and 255.",
-                lambda images, labels, digit: solution(images, labels, digit) / 255,
-            ),
         ],
     ),
 )

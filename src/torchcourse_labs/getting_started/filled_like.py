@@ -46,11 +46,6 @@ exercise = Exercise(
                 look="`torch.full_like`, or `dtype=tensor.dtype`",
             ),
             looks_like(
-                "one_number",
-                "That is a single number. The result has as many elements as the tensor.",
-                lambda tensor, value: torch.tensor(value, dtype=tensor.dtype),
-            ),
-            looks_like(
                 "ones",
                 "Your tensor is all ones or all zeros. Every element should be the value that comes in.",
                 lambda tensor, value: torch.ones_like(tensor),

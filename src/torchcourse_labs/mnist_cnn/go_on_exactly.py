@@ -97,9 +97,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         yours=seen.get("refused"),
     )
     restored, what = seen["restored"], "The row of all weights after `restore`"
-    look = (
-        "`load_state_dict` of the given model, from the weights in what `checkpoint` returns, not in a global variable"
-    )
+    look = "`load_state_dict` of the given model, from what `checkpoint` returns, not from a global variable"
     same(restored["weights"], before["weights"], what, look=look)
     wrong_if(
         not equal(restored["momentum"], before["momentum"]),

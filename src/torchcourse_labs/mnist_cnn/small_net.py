@@ -93,8 +93,7 @@ def judge_network(seen: dict[str, Any], b: int) -> None:
         not near(seen["in company"], logits, 1e-4, 1e-4),
         "company",
         "In eval mode, the same images get different logits if there are others in their batch.",
-        look="in each reshape, mean, and softmax of `forward`, axis 0 is the batch; batch norm needs its running "
-        "statistics",
+        look="in reshapes, means, and softmax of `forward`, axis 0 is the batch; batch norm needs running statistics",
     )
     large = torch.cat(seen["large"])
     wrong_if(

@@ -1,6 +1,5 @@
 """A training under a budget: 80 batches of garments, once."""
 
-import functools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -20,16 +19,6 @@ STEPS = 80  # batches that the answer gets
 ENOUGH = 0.65  # accuracy after so few steps: sound trainings are above, real garments or drawn, unsound ones far below
 
 
-@functools.cache
-def garments() -> data.ImageSet:
-    return data.load("fashion_mnist", "train").subset(slice(8000))
-
-
-def normalized(images: Tensor) -> Tensor:
-    (mean,), (std,) = data.MEAN_STD["fashion_mnist"]
-    return (images.float() / 255 - mean) / std
-
-
 def solution(batches: Any) -> nn.Module:
     model = SmallNet()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -45,11 +34,7 @@ def solution(batches: Any) -> nn.Module:
 
 
 def trained(answer: Callable, images: Tensor, labels: Tensor, steps: int, unseen: Tensor, seed: int) -> dict[str, Any]:
-    """A probe: train on so many batches, and see what the network says about images that it has not seen.
-
-    used: batches that were taken; most: steps that any parameter has taken with a gradient; steps: the same of the
-    network that comes back
-    """
+    """A probe: batches used, most steps of a parameter with a gradient, those of the network, logits for new images."""
     torch.manual_seed(seed)
     budget = Budget(TensorDataset(images, labels), steps)
     taken: Counter[Tensor] = Counter()  # the parameters themselves: an id may be used again
@@ -68,10 +53,11 @@ def trained(answer: Callable, images: Tensor, labels: Tensor, steps: int, unseen
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    order, n = rng.permutation(len(garments())), 64 * STEPS
-    learned, unseen = garments().subset(order[:n]), garments().subset(order[n : n + 1000])
-    images = normalized(unseen.images)
-    batches = normalized(learned.images), learned.labels, STEPS
+    garments, n = data.load("fashion_mnist", "train").subset(slice(8000)), 64 * STEPS
+    order, (mean,), (std,) = rng.permutation(len(garments)), *data.MEAN_STD["fashion_mnist"]
+    learned, unseen = garments.subset(order[:n]), garments.subset(order[n : n + 1000])
+    given, images = ((each.images.float() / 255 - mean) / std for each in (learned, unseen))
+    batches = given, learned.labels, STEPS
     seen = observe(answer, trained, *batches, torch.cat([images, (images[::2] + images[1::2]) / 2]), rng.size(0, 10**6))
     if "instead" in seen:
         raise Incorrect("Your function should return the trained network.", "an nn.Module", seen["instead"])

@@ -64,7 +64,6 @@ exercise = Exercise(
                 "one_by_one",
                 "You compare a[0] with b[0], a[1] with b[1] and so on; every a should meet every b.",
                 lambda a, b: (a - b).norm(dim=1),
-                lambda a, b: (a - b).square().sum(-1),
             ),
             looks_like(
                 "swapped",
@@ -81,7 +80,6 @@ exercise = Exercise(
                 "The Euclidean distance is the root of the sum of the squared differences: square, sum, take the root.",
                 lambda a, b: (a[:, None] - b).abs().sum(-1),
                 lambda a, b: (a[:, None] - b).sum(-1),
-                lambda a, b: (a[:, None] - b).square().mean(-1),
                 lambda a, b: (a[:, None] - b).square().mean(-1).sqrt(),
             ),
         ],

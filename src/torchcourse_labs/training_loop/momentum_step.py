@@ -57,12 +57,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         "The list no longer holds the model's own parameters, the only ones that it uses: change those in place.",
         look="methods that work in place: `p.sub_(...)`, `p -= ...`",
     )
-    wrong_if(
-        near(yours, start),
-        "not_moved",
-        "The parameters are what they were before your steps.",
-        look="a step in place, `p.sub_(...)` or `p -= ...`: `p = p - …` only gives a new tensor the name p",
-    )
+    look = "a step in place, `p.sub_(...)` or `p -= ...`: `p = p - …` only gives a new tensor the name p"
+    wrong_if(near(yours, start), "not_moved", "The parameters are what they were before your steps.", look=look)
     wrong_if(
         near(yours, steps(solution, start, gradients, rates, 0.0)["parameters"]),
         "no_memory",

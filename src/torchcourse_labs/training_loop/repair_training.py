@@ -101,11 +101,9 @@ def judge_faults(seen: dict, losses: list, accuracies: list, model: nn.Module, f
     }
     left = sum(faults.values()) - 1
     rest = f"Faults that remain after this one: {left}." if left else "No fault remains after this one."
+    look = "`model.train()` at the start of each epoch"
     wrong_if(
-        faults["eval mode"],
-        "eval_mode",
-        f"In at least one epoch, the model trains in eval mode. {rest}",
-        look="`model.train()` at the start of each epoch",
+        faults["eval mode"], "eval_mode", f"In at least one epoch, the model trains in eval mode. {rest}", look=look
     )
     wrong_if(
         faults["old gradients"],

@@ -13,7 +13,6 @@ def in_place_division(pixels):
 RIGHT = [
     lambda pixels: torch.from_numpy(pixels.numpy().astype(np.float32) / 255),
     lambda pixels: pixels.float().mul(1 / 255).requires_grad_(),
-    lambda pixels: (torch.arange(256) / 255)[pixels.long()],
     lambda pixels: to_dtype(pixels, torch.float32, scale=True),
 ]
 

@@ -40,7 +40,6 @@ WRONG = {
         *mutants(solution, "no_grad", "enable_grad"),
         *mutants(solution, UPDATE, "v = momentum * v + p.grad; velocities.append(v)"),
         *mutants(solution, "p.grad is not None", "True"),
-        *mutants(solution, UPDATE, "v.add_(p.grad)", "v.add_(p.grad).mul_(momentum)"),
         *mutants(solution, STEP, "p.sub_(v)", f"{STEP}; p.grad = None"),
     ],
 }

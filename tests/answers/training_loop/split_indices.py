@@ -1,5 +1,3 @@
-import random
-
 import numpy as np
 import torch
 from support.answers import mutants
@@ -27,12 +25,10 @@ def drawn(order):
 RIGHT = [
     state_put_back,
     drawn(lambda n, seed: np.random.default_rng(seed).permutation(n)),
-    drawn(lambda n, seed: random.Random(seed).sample(range(n), n)),
 ]
 
 WRONG = {
-    "repeated": mutants(solution, ", order[:k]", ", order[:k] // 2"),
-    "not_each_once": mutants(solution, ", order[:k]", ", torch.randperm(n)[:k]", ", order[:k] + 1"),
+    "not_each_once": mutants(solution, ", order[:k]", ", torch.randperm(n)[:k]", ", order[:k] // 2", ", order[:k] + 1"),
     "not_repeatable": mutants(solution, DRAWN, "torch.randperm(n)", f"{DRAWN} if seed else torch.randperm(n)"),
     "not_shuffled": mutants(solution, DRAWN, "torch.arange(n)"),
     "no_seed": mutants(solution, "manual_seed(seed)", "manual_seed(0)"),
