@@ -104,8 +104,7 @@ def judge_eager(eager: list[Tensor], expected: list[Tensor], original: Exportabl
     wrong_if(
         any(result.isnan().any() for result in eager),
         "empty_page",
-        "An empty page gives nan: it is divided by its largest value, which is 0. The original leaves such a page "
-        "alone.",
+        "An empty page gives nan: it is divided by its largest value, 0. The original leaves such a page alone.",
     )
     one_by_one = [torch.where(batch.mean((1, 2, 3), True) > 0.5, 1 - batch, batch) for batch in batches]
     turned_around = [batch if batch.mean() > 0.5 else 1 - batch for batch in batches]

@@ -1,9 +1,7 @@
 """Write a network together with its preprocessing as an exported program that takes bytes."""
 
 import copy
-import os
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,12 +29,11 @@ def solution(net: nn.Module, mean: tuple, std: tuple, images: Tensor, path: str)
     torch.export.save(program, path)
 
 
-def written(answer: Callable, net: nn.Module, mean: tuple, std: tuple, images: Tensor, batches: list) -> dict[str, Any]:
+def written(answer: Any, net: nn.Module, mean: tuple, std: tuple, images: Tensor, batches: list) -> dict[str, Any]:
     """A probe: the file that the answer writes, and what the program in it does with each batch."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "reader.pt2")
-        with quietly():
-            call(answer, net, mean, std, images, path, may_change=True, may_return_none=True)
+    with tempfile.TemporaryDirectory() as folder, quietly():
+        path = f"{folder}/reader.pt2"
+        call(answer, net, mean, std, images, path, may_change=True, may_return_none=True)
         return program(path, batches)
 
 
@@ -47,16 +44,15 @@ def judge(answer: Any, rng: Inputs) -> None:
         mean, std = ((low + 0.3 * rng.rand(channels)) for low in (0.2, 0.15))
         images = rng.images(240_000 // (channels * height * width), channels, height, width)
         batches = [rng.images(size, channels, height, width) for size in (2, 1, 7, 100)]
-        given = copy.deepcopy(net), tuple(mean.tolist()), tuple(std.tolist()), images, batches
+        numbers = tuple(mean.tolist()), tuple(std.tolist())
         with raises_like(
             "constant_batch",
-            "Your export is refused: an example of one image, or `len(images)` in `forward`, makes the batch size a "
-            "constant, and you have asked for any.",
+            "Your export is refused: one image as the example, or `len(images)` in `forward`, fixes the batch size.",
             "Constraints violated",
             "specialized",
             look="an example of at least two images",
         ):
-            seen = observe(answer, written, *given)
+            seen = observe(answer, written, copy.deepcopy(net), *numbers, images, batches)
         judge_logits(seen, net.eval(), mean.view(-1, 1, 1), std.view(-1, 1, 1), batches)
         wrong_if(
             seen["bytes"] >= 100_000,

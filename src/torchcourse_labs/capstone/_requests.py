@@ -20,7 +20,6 @@ BAD = {
     "images of the wrong size": b'{"images": [[[[0, 1], [2, 3]]]]}',
     "rows of unequal length": b'{"images": [[[[0, 1], [2]]]]}',
     "text in place of images": b'{"images": "a seven"}',
-    "no images, but null": b'{"images": null}',
 }
 PIXELS = {"a pixel of 256": 256, "a pixel of -1": -1, "a pixel of 0.5": 0.5, "a pixel that is text": "255"}
 LENGTHS = {"no Content-Length": "", "a Content-Length of -1": -1, "a Content-Length that is not a number": "many"}

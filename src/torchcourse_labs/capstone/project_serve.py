@@ -77,11 +77,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             expected=f'status 200, {{"classes": {expected}}}',
             yours=f"status {reply['status']}, {reply['text']}",
         )
-    wrong_if(
-        seen["after"]["status"] != 200,
-        "dead_afterward",
-        "After the bad requests, your server no longer answers good ones.",
-    )
+    wrong_if(seen["after"]["status"] != 200, "dead_afterward", "After bad requests, your server no longer answers.")
     bad = seen["bad"]
     first = next((name for name, reply in bad.items() if not 400 <= reply["status"] < 500), None)
     wrong_if(

@@ -32,9 +32,6 @@ NAMES += ("sbatch", "salloc", "sbcast", "scancel", "squeue", "sacct", "sinfo", "
 options = _slurm_commands.options
 
 
-# ---------------------------------------- what the #SBATCH lines ask for
-
-
 def options_of(text: str) -> dict[str, str]:
     """What the #SBATCH lines ask for, as sbatch reads them: only those before the first command count."""
     found = {}
@@ -65,12 +62,6 @@ def number(text: str) -> int:
     return int(found[0]) if found else 0
 
 
-def nodes_of(options: dict[str, str]) -> int:
-    if "nodes" not in options and {"ntasks", "ntasks-per-node"} <= options.keys():
-        return -(-number(options["ntasks"]) // max(1, number(options["ntasks-per-node"])))
-    return number(options.get("nodes", "1"))
-
-
 def tasks_on_each(options: dict[str, str], nodes: int) -> int:
     """How many tasks of the job are on each node."""
     if "ntasks-per-node" in options:
@@ -95,9 +86,6 @@ def cores_on_each(options: dict[str, str], nodes: int) -> int:
     if "cpus-per-gpu" in options:
         return number(options["cpus-per-gpu"]) * gpus_on_each(options, nodes)
     return tasks_on_each(options, nodes) * number(options.get("cpus-per-task", "1"))
-
-
-# ---------------------------------------- running a script
 
 
 def is_script(text: Any) -> bool:

@@ -9,9 +9,8 @@ import sys
 
 SHORT = {"J": "job-name", "n": "ntasks", "N": "nodes", "c": "cpus-per-task", "G": "gpus", "t": "time", "o": "output"}
 # Options without a value, of sbatch, srun and torchrun.
-FLAGS = {"requeue", "no-requeue", "exclusive", "oversubscribe", "hold", "parsable", "quiet", "verbose", "exact"}
-FLAGS |= {"overlap", "label", "unbuffered", "overcommit", "kill-on-bad-exit", "standalone", "no-python", "module"}
-FLAGS |= {*"luvqmKOsH"}
+FLAGS = {"requeue", "no-requeue", "exclusive", "parsable", "exact", "overlap", "label", "unbuffered"}
+FLAGS |= {"kill-on-bad-exit", "standalone", "module", *"luvqmKOsH"}
 
 
 def options(words: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -73,12 +72,10 @@ def srun(words: list[str]) -> None:
                 "SLURM_NODEID": node,
                 "SLURM_PROCID": rank,
                 "SLURM_LOCALID": local,
-                "SLURM_NTASKS": total,
-                "SLURM_NPROCS": total,
+                **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), total),
                 "SLURM_NNODES": len(hosts),
                 "SLURM_CPUS_PER_TASK": cores,
-                "SLURMD_NODENAME": host,
-                "HOSTNAME": host,
+                **dict.fromkeys(("SLURMD_NODENAME", "HOSTNAME"), host),
                 "PRETEND_STEP": 1,
                 "CUDA_VISIBLE_DEVICES": ",".join(map(str, visible)),
             }
@@ -112,9 +109,7 @@ def scancel(words: list[str]) -> None:
 def python(words: list[str]) -> None:
     if words[:2] == ["-m", "torch.distributed.run"]:
         torchrun(words[2:])
-    program = list(words)
-    while program and program[0] in ("-u", "-O", "-B", "-I", "-E", "-s"):
-        program.pop(0)
+    program = words[1:] if words[:1] == ["-u"] else words
     if not program or program[0].startswith("-"):
         os.execv(sys.executable, [sys.executable, *words])
     keys = {"rank": "RANK", "size": "WORLD_SIZE", "host": "MASTER_ADDR", "port": "MASTER_PORT"}

@@ -130,11 +130,8 @@ def judge_requeues(seen: dict[str, dict], most: int, job: int) -> None:
     same(words, [[str(job)]], "What `scontrol requeue` gets, the number of this job, once,", look="$SLURM_JOB_ID")
     look = "`-lt`: between `[` and `]`, `<` and `>` read and write a file, and in `[[ ]]` they compare texts. "
     look += "In the first start, SLURM_RESTART_COUNT does not exist"
-    for night, right, count, allowed in (
-        ("too often", 0, most, most),
-        ("last", 1, most - 1, most),
-        ("first of one", 1, 0, 1),
-    ):
+    restarts = ("too often", 0, most, most), ("last", 1, most - 1, most), ("first of one", 1, 0, 1)
+    for night, right, count, allowed in restarts:
         what = f"The number of requeues after {count} restarts, where {allowed} are allowed,"
         same(len(requeues(seen[night])), right, what, look=look)
     late = after_requeue(seen["stopped"]["ran"])

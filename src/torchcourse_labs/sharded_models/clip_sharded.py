@@ -118,9 +118,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         same(each["weights"][0], weights[0], f"The vector of all weights after a step on rank {rank}", look=look)
         look = "`optimizer.zero_grad()` before the first piece: are the gradients of the first step still there?"
         same(each["norms"][1], norms[1], f"The norm of a second step on rank {rank}", look=look)
-        look = (
-            f"with a norm below `largest`, here {NORMS[1]:g}, nothing is scaled: clipping never makes gradients larger"
-        )
+        look = f"with a norm below `largest`, here {NORMS[1]:g}, nothing is scaled: clipping never enlarges gradients"
         same(each["weights"][1], weights[1], f"The vector of all weights after a second step on rank {rank}", look=look)
 
 

@@ -84,10 +84,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="one division by the number of ranks",
     )
     for rank, each in enumerate(seen):
-        yours, look = (
-            each["gradients"],
-            "`reduce_scatter_tensor` adds the ranks' gradients; one division makes the mean",
-        )
+        yours = each["gradients"]
+        look = "`reduce_scatter_tensor` adds the ranks' gradients; one division makes the mean"
         same(yours[2], second[rank], f"The gradient of the shard on rank {rank}", atol=1e-7, look=look)
         look = "`gradient_y @ weight` with the whole weight: no other rank has a part in it, nothing is to be divided"
         same(yours[0], own[rank][0], f"The gradient of x on rank {rank}", atol=1e-7, look=look)

@@ -7,13 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    ParallelStyle,
-    PrepareModuleInput,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
 
 from labcheck import ranks
 from labcheck.authoring import Exercise, Incorrect, Inputs, same, wrong_if
@@ -24,7 +18,7 @@ HEADS, REFUSED = 4, (3, 8)  # ranks for that many heads; 8 divides the width
 BY_OUTPUTS, BY_INPUTS = ("attention.query", "attention.key", "attention.value", "up"), ("attention.out", "down")
 
 
-def solution(model: nn.Module, ranks: int) -> dict[str, ParallelStyle]:
+def solution(model: nn.Module, ranks: int) -> dict[str, Any]:
     attention = model.blocks[0].attention
     heads = attention.query.out_features // attention.head_width
     if heads % ranks:
@@ -68,9 +62,8 @@ def on_rank(answer: Any, model: nn.Module, images: Tensor) -> dict:
             output.square().mean().backward()
     except RuntimeError as error:
         return {**seen, "error": str(error).splitlines()[0]}
-    gradients = {
-        n: p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad for n, p in model.named_parameters()
-    }
+    gradients = {n: p.grad for n, p in model.named_parameters()}
+    gradients = {n: g.full_tensor() if isinstance(g, DTensor) else g for n, g in gradients.items()}
     output = "a DTensor" if isinstance(output, DTensor) else output.detach()
     seen |= {"forward": dict(forward.counts), "backward": dict(backward.counts)}
     return {**seen, "error": "no error", "output": output, "gradients": gradients}

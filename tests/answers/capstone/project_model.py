@@ -1,5 +1,4 @@
 import torch
-import torch.nn.functional as F
 from support.answers import mutant
 from torch import nn
 
@@ -42,12 +41,11 @@ WRONG = {
     "shape": [*built("196, 10)", "196, 11)"), *built(END, f"{END}.squeeze()")],
     "not_fresh": [("mnist", lambda: Net().eval()), ("mnist", seeds_itself), ("mnist", lambda: ONE)],
     "unscaled": built(SCALED, "images.float()"),
-    "no_logits": built(END, f"{END}.softmax(1)", "return F.log_softmax(self.layers(x), 1)", f"{END}.relu()"),
+    "no_logits": built(END, f"{END}.softmax(1)", f"{END}.log_softmax(1)", f"{END}.relu()"),
     "not_alone": [
         *built(SCALED, "(images.float() - images.float().mean()) / images.float().std()"),
-        *built(END, "return self.layers(F.dropout(x, 0.5))"),
+        *built(END, "return self.layers(nn.functional.dropout(x, 0.5))"),
     ],
     "too_large": built("self.layers = ", "self.more = nn.Linear(1000, 1000)\n        self.layers = "),
     None: [Net, ("mnist", lambda: Net), ("mnist", Floats), *built("8 * 196", "8 * 200")],
 }
-assert F  # of a mutant

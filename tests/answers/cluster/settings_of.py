@@ -16,21 +16,12 @@ def mixed_radix(index, axes, finished):
     return None if settings in finished else settings
 
 
-def one_loop_for_each_list(index, axes, finished):
-    every = [{}]
-    for name, values in axes.items():
-        every = [{**settings, name: value} for settings in every for value in values]
-    if index not in range(len(every)):
-        raise IndexError(index)
-    return every[index] if all(every[index] != each for each in finished) else None
-
-
 def next_open(index, axes, finished):
     every = [dict(zip(axes, each, strict=True)) for each in itertools.product(*axes.values())]
     return [settings for settings in every if settings not in finished][index]
 
 
-RIGHT = [mixed_radix, one_loop_for_each_list]
+RIGHT = [mixed_radix]
 
 WRONG = {
     "counts_open": [next_open],

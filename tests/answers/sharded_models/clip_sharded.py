@@ -38,9 +38,7 @@ RIGHT = [by_hand, mutant(solution, (ZERO, "model.zero_grad()"))]
 WRONG = {
     "never_sent": mutants(solution, SYNC, "False"),
     "sent_too_often": mutants(solution, SYNC, "True", "number == 0"),
-    "all_at_once": [
-        one_backward,
-    ],
+    "all_at_once": [one_backward],
     "share_of_a_piece": mutants(solution, SHARE, "", f"{SHARE} / 2"),
     None: [
         mutant(solution, (f"{CLIP}\n    {STEP}", f"{STEP}\n    {CLIP}")),

@@ -11,11 +11,6 @@ OPTIMIZER = "torch.optim.AdamW(model.parameters(), lr=lr)"
 RIGHT = [
     mutant(solution, ("in model.blocks", "in reversed(list(model.blocks))")),
     mutant(solution, (OPTIMIZER, 'torch.optim.AdamW([{"params": [p]} for p in model.parameters()], lr)')),
-    mutant(
-        solution,
-        (BLOCKS, "    [fully_shard(block, mesh=mesh) for block in model.blocks]\n"),
-        (MODEL, "    model = fully_shard(model, mesh=mesh)\n"),
-    ),
 ]
 
 WRONG = {
