@@ -62,6 +62,12 @@ def number(text: str) -> int:
     return int(found[0]) if found else 0
 
 
+def nodes_of(options: dict[str, str]) -> int:
+    if "nodes" not in options and {"ntasks", "ntasks-per-node"} <= options.keys():
+        return -(-number(options["ntasks"]) // max(1, number(options["ntasks-per-node"])))
+    return number(options.get("nodes", "1"))
+
+
 def tasks_on_each(options: dict[str, str], nodes: int) -> int:
     """How many tasks of the job are on each node."""
     if "ntasks-per-node" in options:

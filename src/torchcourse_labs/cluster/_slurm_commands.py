@@ -9,8 +9,9 @@ import sys
 
 SHORT = {"J": "job-name", "n": "ntasks", "N": "nodes", "c": "cpus-per-task", "G": "gpus", "t": "time", "o": "output"}
 # Options without a value, of sbatch, srun and torchrun.
-FLAGS = {"requeue", "no-requeue", "exclusive", "parsable", "exact", "overlap", "label", "unbuffered"}
-FLAGS |= {"kill-on-bad-exit", "standalone", "module", *"luvqmKOsH"}
+FLAGS = {"requeue", "no-requeue", "exclusive", "oversubscribe", "hold", "parsable", "quiet", "verbose", "exact"}
+FLAGS |= {"overlap", "label", "unbuffered", "overcommit", "kill-on-bad-exit", "standalone", "no-python", "module"}
+FLAGS |= {*"luvqmKOsH"}
 
 
 def options(words: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -109,7 +110,9 @@ def scancel(words: list[str]) -> None:
 def python(words: list[str]) -> None:
     if words[:2] == ["-m", "torch.distributed.run"]:
         torchrun(words[2:])
-    program = words[1:] if words[:1] == ["-u"] else words
+    program = list(words)
+    while program and program[0] in ("-u", "-O", "-B", "-I", "-E", "-s"):
+        program.pop(0)
     if not program or program[0].startswith("-"):
         os.execv(sys.executable, [sys.executable, *words])
     keys = {"rank": "RANK", "size": "WORLD_SIZE", "host": "MASTER_ADDR", "port": "MASTER_PORT"}

@@ -58,8 +58,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         judge_text(seen["text"])
         program, name, nodes, gpus, cores, minutes = request
         options, jobs = slurm.options_of(seen["text"]), seen["jobs"]
-        asked = slurm.number(options.get("nodes", "1"))
-        same(asked, nodes, "The number of nodes that the job asks for", look="`#SBATCH --nodes=…`")
+        same(slurm.nodes_of(options), nodes, "The number of nodes that the job asks for", look="`#SBATCH --nodes=…`")
         look = "`--gpus-per-node` counts those of one node, `--gpus` all"
         same(slurm.gpus_on_each(options, nodes), gpus, "The number of GPUs of each node", look=look)
         look = "`--cpus-per-task`: how many processes are in one task?"
