@@ -43,9 +43,7 @@ def parts(run: Run) -> dict[str, Any]:
     momentum = [run.optimizer.state.get(each, {}).get("momentum_buffer") for each in run.model.parameters()]
     return {
         "the weights of `run.model`": weights(run.model),
-        "the momentum in `run.optimizer`": torch.cat(
-            [torch.zeros(1), *(m.flatten() for m in momentum if m is not None)]
-        ),
+        "the momentum in `run.optimizer`": torch.cat([torch.zeros(1), *(m.ravel() for m in momentum if m is not None)]),
         "the learning rate in `run.optimizer`": run.optimizer.param_groups[0]["lr"],
         "the step of `run.scheduler`": run.scheduler.last_epoch,
         "the scale of `run.scaler`": [run.scaler.get_scale(), run.scaler.state_dict()["_growth_tracker"]],

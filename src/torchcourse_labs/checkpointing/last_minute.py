@@ -79,17 +79,12 @@ def judge(answer: Any, rng: Inputs) -> None:
     # In the last case, there is nothing left to do: the signal came in the last step of the session before.
     cases = (later, later + 2, one), (first + 1, later, both), (later, later, {}), (first, first, {})
     for stop, last, signals in cases:
-        look = (
-            "each rank has to learn whether any rank got a signal: the same collective on every rank, after each step"
-        )
+        look = "each rank has to learn whether any got a signal: the same collective on every rank, after each step"
         seen = ranks.observe(answer, training, first, last, signals, look=look)
         came = ", ".join(f"{name} in {place}" for place, name in signals.items()) or "no signal"
         came = f"with {came}, first = {first} and last = {last}"
         for rank, one in enumerate(seen):
-            look = (
-                "the handler, and how the ranks agree: an all-reduce with MAX hears every rank, a broadcast only one; "
-                "a sum may be more than 1"
-            )
+            look = "the handler; how the ranks agree: MAX hears every rank, a broadcast only one, a sum may be above 1"
             same(one["steps"], [*range(first, stop)], f"The list of steps on rank {rank}, {came},", look=look)
             look = "`save` gets the number of the step that comes next, once, on every rank, also at the end"
             same(one["saves"], [stop], f"The list of numbers that `save` gets on rank {rank}, {came},", look=look)

@@ -1,7 +1,6 @@
 """Mirror and shift each image of a batch at random, all at once."""
 
 import itertools
-from collections import Counter
 from typing import Any
 
 import torch
@@ -52,10 +51,7 @@ def moves_of(yours: Any, images: Tensor, pixels: int) -> Tensor:
             look="pad with zeros and take a window, so that black (0) comes in",
         )
         problem = f"Image {i} of your batch is not image {i} of the input, mirrored or not, and moved by a few pixels."
-        look = (
-            "pad with zeros; mirror along the last axis; move all channels of an image alike, and leave the order of "
-        )
-        look += "the images. Print what becomes of `torch.arange(H * W).view(1, 1, H, W)`"
+        look = "pad with zeros; mirror along the last axis; move all channels alike; keep the order of the images"
         raise Incorrect(problem, look=look)
     return torch.tensor(moves, dtype=torch.int64)[found.int().argmax(0)]
 
@@ -84,7 +80,7 @@ def judge_chance(first: Tensor, second: Tensor, pixels: int) -> None:
         f"Every offset from −{pixels} to {pixels} should be equally likely, and no other should occur.",
         look="each image needs two offsets of its own, from `torch.randint(low, high, (B,))`, never `high`; "
         "rounded floats, or a coin that also decides about moving, favor some",
-        yours="images by offset: down " + "; right ".join(map(tally, offsets.T)),
+        yours=f"how often each offset occurs, from {-pixels - 1} to {pixels + 1}: {counts.tolist()}",
     )
     if torch.equal(mirrors, second[:, 0]) or torch.equal(offsets, second[:, 1:]):
         look = "`manual_seed`, or a position in the batch that decides instead of chance"
@@ -98,10 +94,6 @@ def judge_chance(first: Tensor, second: Tensor, pixels: int) -> None:
         "all combinations should be equally likely.",
         look="draw three times, each time one number for each image",
     )
-
-
-def tally(offsets: Tensor) -> str:
-    return ", ".join(f"{offset}: {n}" for offset, n in sorted(Counter(offsets.tolist()).items()))
 
 
 def unlikely(counts: Tensor) -> bool:

@@ -32,8 +32,7 @@ solution = FrozenBody
 def frozen(answer: Callable, images: Tensor, seed: int) -> dict[str, Any]:
     """A probe: what a model does when it is new, and after `train()`, `eval()`, and another `train()`."""
     torch.manual_seed(seed)
-    body = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Dropout(0.5), nn.Conv2d(6, 6, 3), nn.BatchNorm2d(6))
-    body.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
+    body = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Dropout(0.5), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     head = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 10))
     before = copy.deepcopy(body.state_dict())
     model = call(answer, body, head, may_change=True)
@@ -59,8 +58,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     if "instead" in seen:
         raise Incorrect("Your class is not a module.", "`class FrozenBody(nn.Module)`", seen["instead"])
     if not seen["kept"]:
-        look = "`self.body = body` and `self.head = head`"
-        raise Incorrect("`self.body` and `self.head` should be the two modules that `__init__` gets.", look=look)
+        raise Incorrect("`self.body` and `self.head` should be the two modules that `__init__` gets.")
     wrong_if(
         seen["moved"],
         "statistics_move",
@@ -71,13 +69,11 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         others,
         "wrong_mode",
-        f"{', '.join(others)}, some parts are in the wrong mode: the body should always be in eval mode, the head "
-        "and the model itself in the mode that the caller asks for.",
+        f"{', '.join(others)}, some parts are in the wrong mode: the body belongs in eval mode, the rest as asked for.",
         look="`super().train(mode)`, then only the body back into eval mode; new modules are in train mode, too",
     )
     same(seen["returned"], [True] * 3, "Whether `train` returns the model", look="`return self` at the end of `train`")
-    look = "`return self.head(self.body(x))`, and nothing after it: the loss has its own softmax"
-    same(seen["eval"], wanted["eval"], "What your model returns in eval mode", look=look)
+    same(seen["eval"], wanted["eval"], "What your model returns in eval mode", look="`self.head(self.body(x))` alone")
     in_body, in_head = seen["gradients"]
     wrong_if(
         any(in_body),
@@ -85,8 +81,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "The weights of the body still learn: a training step gives them gradients.",
         look="`body.requires_grad_(False)`, with the underscore: `body.requires_grad = False` only sets an attribute",
     )
-    look = "`requires_grad_(False)`, `no_grad` and `detach` belong to the body alone"
-    same(in_head, [True, True], "Whether weight and bias of the head get a gradient", look=look)
+    same(in_head, [True, True], "Whether weight and bias of the head get a gradient", look="freeze the body alone")
 
 
 exercise = Exercise(

@@ -107,9 +107,7 @@ def judge_block(seen: dict, x: Tensor, every: Tensor, outputs: int, here: str) -
     kinds, right = [layer["kind"] for layer in branch], ["conv 3×3", "norm"] * 2
     if kinds != right:
         look = "the order of the layers, and the size of the kernels; only the shortcut has a 1×1 convolution"
-        raise Incorrect(
-            "The branch does not have these layers, in this order.", ", ".join(right), ", ".join(kinds), look
-        )
+        raise Incorrect("The branch needs these layers, in this order.", ", ".join(right), ", ".join(kinds), look)
     outputs_of = [layer["output"] for layer in branch]
     sources = {
         "the input of the block": x,

@@ -51,10 +51,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="`optimizer.step()` for each batch; a `return` or `break` inside the loop; an optimizer for other weights",
     )
     if reached < enough:
-        look = (
-            "does the loss fall? Print it. `zero_grad()` for each batch, or gradients add up; then normalized input, "
-        )
-        look += "batch norm, learning rate and its schedule"
+        look = "print the loss: does it fall? `zero_grad()` for each batch; normalized input, batch norm, learning rate"
         expected = f"{enough:.0%} of held-out images right"
         raise Incorrect(f"Your model is not good enough after {steps} steps.", expected, f"{reached:.1%}", look)
 

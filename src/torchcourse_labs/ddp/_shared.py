@@ -21,11 +21,10 @@ def draw(rng: Inputs) -> tuple[nn.Module, list[Gradients]]:
     layers = {
         "encode": nn.Linear(a, b, bias=False),
         "decode": nn.Linear(a, b),
-        "frozen": nn.Linear(b, c),
+        "frozen": nn.Linear(b, c).requires_grad_(False),
         "unused": nn.Linear(c, b, bias=False),
     }
     layers["decode"].weight = layers["encode"].weight  # one parameter under two names
-    layers["frozen"].requires_grad_(False)
     names = list(layers)
     model = nn.ModuleDict({names[i]: layers[names[i]] for i in rng.permutation(4).tolist()})
     model["branch"] = nn.Linear(c, a)
@@ -67,8 +66,7 @@ def judge_gradients(answer: Any, rng: Inputs, look: str) -> list[list[str]]:
         "of type torch.Tensor",
         look="`parameter.grad is None`; `parameter.grad = dist.all_reduce(…)`",
     ):
-        waiting = "every rank calls every collective, none is under `if dist.get_rank() == 0:`; the rank without a "
-        waiting += "gradient for `branch.weight` and `branch.bias` takes part, too, with zeros"
+        waiting = "every rank calls every collective; one without a gradient, as for `branch.bias`, gives zeros"
         seen = ranks.observe(answer, on_rank, model, gradients, world_size=3, look=waiting)
     names = sorted({name for own in gradients for name in own}, key=lambda name: "branch" in name)
     means = {name: sum(own[name] for own in gradients if name in own) / 3 for name in names}
@@ -94,8 +92,7 @@ def judge_gradients(answer: Any, rng: Inputs, look: str) -> list[list[str]]:
             if name.startswith("frozen"):
                 same(yours, None, what, look="frozen parameters stay without a gradient: `requires_grad`")
             elif name.startswith("branch"):
-                missing = "on the rank without a gradient: there it counts as zeros, and afterward it is the mean, too"
-                same(yours, means[name], what, look=missing)
+                same(yours, means[name], what, look="a rank without a gradient gives zeros, and gets the mean, too")
             elif name in means:
                 same(yours, means[name], what, look=look)
             elif yours is not None:  # of the layer that no rank used

@@ -56,11 +56,8 @@ def on_rank(answer: Any, model: nn.Module, shards: Shards) -> dict:
 def judge(answer: Any, rng: Inputs) -> None:
     model, shards, expected, mistakes = draw(rng)
     for case, batches in (("", shards), (", when rank 1 has no batches,", [shards[0] + shards[1], []])):
-        seen, error, look = (
-            [],
-            None,
-            "ranks have different numbers of batches: each calls the collective after its loop",
-        )
+        seen, error = [], None
+        look = "ranks have different numbers of batches: each calls the collective after its loop"
         try:
             seen = ranks.observe(answer, on_rank, model, batches, look=look)
         except AnswerRaised as raised:

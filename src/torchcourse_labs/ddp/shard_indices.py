@@ -91,9 +91,7 @@ def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> N
         f"The order is the same, perhaps rotated, with another {'seed' if first == other else 'epoch'}.",
         look="`seed` and `epoch` both go into the generator, as a sum: a product with 0 is 0",
         expected=f"another order than with epoch {epoch} and seed {seed}",
-        yours=f"the same with epoch {epoch} and seed {seed + 13}"
-        if first == other
-        else f"the same in epoch {epoch + 1}",
+        yours=f"the same with seed {seed + 13}" if first == other else f"the same in epoch {epoch + 1}",
     )
     wrong_if(
         all({*one} == {*two} for one, two in zip(first, later, strict=True)),

@@ -79,9 +79,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         return near(yours, alone(**(given | changes)), 1e-4, 1e-6)
 
     if not (isinstance(yours, Tensor) and isinstance(other, Tensor)):
-        raise Incorrect(
-            "Your function should return the trained model, at the end, on every rank.", yours=[yours, other]
-        )
+        raise Incorrect("Your function should return the trained model on every rank.", yours=[yours, other])
     wrong_if(
         not all(each["steps"] for each in seen) or near(yours, weights(given["starts"][0])),
         "unchanged",
@@ -115,10 +113,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="the batch size of the DataLoader",
     )
     what = "The vector of all weights, compared with one process that trains on the same global batches,"
-    look = (
-        "`DistributedSampler(train_set, seed=seed)`, all batches, mean cross-entropy of the logits, gradients set to "
-        "zero before each backward pass; nothing is scaled with the number of ranks"
-    )
+    look = "`DistributedSampler(train_set, seed=seed)`, all batches, the mean loss, `zero_grad` each time, no scaling"
     same(yours, alone(**given), what, rtol=1e-4, atol=1e-6, look=look)
     ends = [-(-n // size) * epoch for epoch in (1, 2, 3)]
     wrong_if(

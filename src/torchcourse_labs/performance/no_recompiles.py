@@ -88,9 +88,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     right, seen = (observe(each, stepped, *inputs) for each in (solution, answer))
     look = "`self.scale` alone, ones at the start"
     same(seen["parameters"], right["parameters"], "The list of your module's parameters", look=look)
-    for number, (yours, expected, mirror) in enumerate(
-        zip(seen["results"], right["results"], inputs[2], strict=True), 1
-    ):
+    calls = zip(seen["results"], right["results"], inputs[2], strict=True)
+    for number, (yours, expected, mirror) in enumerate(calls, 1):
         what = f"The result of call {number}, with mirror={mirror},"
         if isinstance(yours, Tensor) and yours.shape == expected.shape:
             factor = float((yours * expected).sum() / expected.square().sum())

@@ -82,9 +82,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         raise Incorrect("The backward pass through your result raises an error.", yours=seen["error"], look=look)
     same(seen["gradients"], right["gradients"], "The vector of all gradients", look=look)
     if seen["runs"] > 2:
-        look = (
-            "once forward, once in backward; is there a checkpoint inside a checkpoint, or a second call of the block?"
-        )
+        look = "once forward, once in backward; is there a checkpoint inside a checkpoint, or a second call of a block?"
         same(seen["runs"], 2, "The number of times that a block runs", look=look)
     peak, enough = (f"{each['peak'] / 1000:.0f} kB" for each in (seen, right))
     wrong_if(

@@ -1,5 +1,3 @@
-import math
-
 import torch
 from support.answers import mutants
 
@@ -23,9 +21,7 @@ WRONG = {
         *mutants(solution, "(interval / 2 + restart)", "interval / 2"),
         *mutants(solution, "save / interval + ", "", "1 / interval + "),
         *mutants(solution, ") / between", ")"),
-        *mutants(solution, "return interval", "return interval / 60"),
         lambda save, between, restart: solution(save, between, restart)[::-1],
         lambda save, between, restart: (solution(save, between, restart)[0], "2%"),
-        lambda save, between, restart: (math.nan, torch.ones(3)),
     ],
 }

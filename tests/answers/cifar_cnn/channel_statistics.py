@@ -8,15 +8,8 @@ def channel_after_channel(images):
     return torch.tensor([c.mean() for c in channels]), torch.tensor([c.std() for c in channels])
 
 
-def from_sums(images):
-    rows = images.transpose(0, 1).flatten(1).double() / 255
-    means = rows.sum(1) / rows.shape[1]
-    return [means, ((rows - means[:, None]) ** 2).mean(1).sqrt()]
-
-
 RIGHT = [
     channel_after_channel,
-    from_sums,
     lambda images: torch.stack(torch.std_mean(images / 255, (0, 2, 3), correction=0)[::-1]),
 ]
 

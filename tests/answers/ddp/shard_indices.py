@@ -1,6 +1,5 @@
 import random
 
-import numpy as np
 import torch
 from support.answers import mutant, mutants
 
@@ -14,9 +13,6 @@ RIGHT = [
     mutant(solution, ("seed + epoch", "hash((seed, epoch)) % 2**31")),
     lambda length, rank, world_size, epoch, seed: torch.tensor(
         random.Random(f"{seed} {epoch}").sample(range(length), length)[rank::world_size], dtype=torch.int64
-    ),
-    lambda length, rank, world_size, epoch, seed: torch.from_numpy(
-        np.array_split(np.random.default_rng([seed, epoch]).permutation(length), world_size)[rank]
     ),
 ]
 

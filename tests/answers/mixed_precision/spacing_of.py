@@ -14,7 +14,6 @@ def farther_with_sign(value, dtype):
 RIGHT = [
     farther_with_sign,
     lambda value, dtype: torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(stored(value, dtype))),
-    lambda value, dtype: torch.finfo(dtype).eps * 2.0 ** (math.frexp(stored(value, dtype).item())[1] - 1),
     lambda value, dtype: np.float32(solution(value, dtype)),
 ]
 
@@ -22,7 +21,6 @@ WRONG = {
     None: [
         lambda value, dtype: torch.finfo(dtype).eps * 2.0 ** math.frexp(value)[1],
         lambda value, dtype: torch.finfo(dtype).eps * 2 ** math.floor(math.log2(value)),
-        lambda value, dtype: print(solution(value, dtype)),
         lambda value, dtype: solution(value, torch.float16),
         lambda value, dtype: solution(value, dtype) + stored(value, dtype).item(),
     ],

@@ -10,11 +10,6 @@ def by_longest_lane(seconds, lanes):
     return [limit, torch.tensor(step(seconds, lanes)) / step({**seconds, limit: 0.0}, lanes)]
 
 
-def by_table(seconds, lanes):
-    times = {name: step({**seconds, name: 0}, lanes) for name in seconds}
-    return sorted(times, key=times.get)[0], step(seconds, lanes) / min(times.values())
-
-
 def longest(seconds, lanes):
     limit = max(seconds, key=seconds.get)
     return limit, step(seconds, lanes) / step(seconds | {limit: 0}, lanes)
@@ -23,7 +18,7 @@ def longest(seconds, lanes):
 AFTER = "step(seconds | {limit: 0}, lanes)"
 RATIO = f"step(seconds, lanes) / {AFTER}"
 
-RIGHT = [by_longest_lane, by_table]
+RIGHT = [by_longest_lane]
 
 WRONG = {
     "form": [lambda *given: solution(*given)[::-1]],

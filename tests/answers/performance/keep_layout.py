@@ -2,7 +2,7 @@ import torch
 from support.answers import mutant, mutants
 from torch import nn
 
-from torchcourse_labs.performance.keep_layout import LastNet, ShuffleNet
+from torchcourse_labs.performance.keep_layout import LastNet
 
 LAST = torch.channels_last
 
@@ -25,11 +25,6 @@ class ShufflesByPyTorch(LastNet):
         return self.mix(x).to(memory_format=LAST)
 
 
-class Permutes(ShuffleNet):
-    def forward(self, x):
-        return super().forward(x.permute(0, 2, 3, 1))
-
-
 class SecondHead(LastNet):
     def __init__(self, channels):
         super().__init__(channels)
@@ -48,7 +43,6 @@ WRONG = {
         *mutants(LastNet, f"shuffle(x){CONTIGUOUS}", "shuffle(x).contiguous()"),
     ],
     None: [
-        Permutes,
         *mutants(LastNet, "super().shuffle(x)", "x"),
         *mutants(LastNet, "shuffle(x)", "shuffle(x.detach())"),
         mutant(ShufflesPixels, ("(2, -1)", "(-1, 2)")),
