@@ -20,8 +20,8 @@ def commands() -> list[str]:
 
 
 def test_every_command_of_the_lecture_is_recorded():
-    recorded = json.loads((Path(login.__file__).parent / "recordings" / "11_cluster.json").read_text())["commands"]
-    missing = set(commands()) - {command for command, _ in recorded}
+    recorded = json.loads((Path(login.__file__).parent / "recordings" / "11_cluster.json").read_text())
+    missing = set(commands()) - {command for command, _ in recorded["commands"]}
     assert not missing, f"`python -m tools.build --force 11` on a machine with Slurm records them: {missing}"
 
 
@@ -30,8 +30,7 @@ def test_a_replay_prints_what_was_said_and_a_command_of_your_own_gets_a_sentence
     replayed = login.LoginNode("11_cluster")
     assert capsys.readouterr().out.startswith("No cluster can run here.\nInstead you see what these commands printed")
     assert not replayed.real
-    replayed("sinfo")
-    assert "PARTITION" in capsys.readouterr().out
-    replayed("sbatch mine.sh")
-    assert "not in the recording" in capsys.readouterr().out
+    for command, said in (("sinfo", "PARTITION"), ("sbatch mine.sh", "not in the recording")):
+        replayed(command)
+        assert said in capsys.readouterr().out
     replayed.down("n1"), replayed.up("n1"), replayed.close()  # and nothing breaks
