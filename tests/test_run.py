@@ -64,7 +64,7 @@ for _ in range(3):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other priorities, and count shared pages twice")
 def test_a_notebook_passes(tmp_path, monkeypatch):
-    """In its own folder, by this Python whatever kernel it names, with a low priority where it shall yield. The memory
+    """In its own folder, by this Python whatever kernel it names, with a low priority where it has to yield. The memory
     of its processes counts, shared pages once."""
     monkeypatch.setattr(execution, "LOWEST", 1)  # with the real one, it would wait for the tests beside it
     result = execute(

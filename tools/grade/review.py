@@ -50,7 +50,7 @@ HIDDEN = {"system", "sx", "sc", "!", "bash", "sh", "script", "cmd", "perl", "rub
 def review(sources: list[str], exempt: list[str], seconds: int = SECONDS) -> list[str]:
     """Notes on a student's cells.
 
-    exempt: cells whose own signs count for nothing, those of the course's solution
+    exempt: cells whose own signs are ignored: those of the course's solution
     seconds: of processor time
     """
     words = [sys.executable, "-m", "tools.grade.review", str(seconds)]

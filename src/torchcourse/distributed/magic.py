@@ -249,9 +249,10 @@ class _Run:
         failures = self._failures()
         if failures and not CONSEQUENCE.search(failures[0]["message"]):
             return f"rank {failures[0]['rank']} failed with {_short(failures[0])}"
-        # The others lost their connection to one that is gone without a word.
-        silent = [r for r in range(self.size) if not _done(self.scratch / f"{self.attempt}-{r}.pid")]
-        return f"{_ranks(silent)} ended without an exception" if failures and silent else "a rank died"
+        # One is gone without a word: the launcher writes down which, once for each attempt that failed.
+        log = (self.scratch / "launcher.log").read_text("utf-8", "replace")
+        ended = re.findall(r"failed \(exitcode: -?\d+\) local_rank: (\d+)", log)
+        return f"rank {ended[self.attempt]} ended without an exception" if len(ended) > self.attempt else "a rank died"
 
     def _failures(self) -> list[dict[str, Any]]:
         """The exceptions of this attempt, the first one first.
@@ -278,7 +279,7 @@ class _Run:
             file = self.scratch / f"{self.attempt}-{rank}.crash"
             if not file.exists():  # rank.py makes it before anything else
                 self._show_log()
-                raise CourseError(f"Rank {rank} ended before your cell began. The end of torchrun's log is above.")
+                raise CourseError(f"Rank {rank} ended before your cell began. The end of the launcher's log is above.")
             if crash := file.read_text("utf-8", "replace"):
                 print(shorten(crash.partition("\nExtension modules:")[0]).rstrip())
             why = f"exit code {code}" if code >= 0 else f"signal {_signal(-code)}"
@@ -287,7 +288,7 @@ class _Run:
             raise CourseError(sentence + self._others({rank}))
         if not failures:
             self._show_log()
-            raise CourseError("torchrun could not run the cell: its own last lines are above.")
+            raise CourseError("The launcher could not run the cell: its own last lines are above.")
         first = failures[0]
         print(f"\nRank {first['rank']} failed first:\n{first['traceback'].rstrip()}")
         line = f" in line {first['line']}" if first["line"] else ""

@@ -24,6 +24,7 @@ import traceback
 import types
 
 import numpy
+import torch
 
 # Errors of a rank that has lost another one.
 CONSEQUENCE = re.compile(
@@ -101,6 +102,7 @@ def run(job_file: str) -> None:
     note(mine + ".pid", pid=os.getpid())
 
     numpy.random.seed()  # forks would all draw the same; Python's own generator sees to that itself
+    torch.default_generator.seed()
     sys.argv = [job["name"], *job["arguments"]]
     sys.path[0] = os.getcwd()
     sys.path += [folder for folder in job["path"] if folder not in sys.path]
