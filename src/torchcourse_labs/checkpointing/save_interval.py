@@ -40,7 +40,8 @@ def explain(yours: tuple, expected: tuple, save: float, between: float, restart:
         expected=best,
         yours=interval,
     )
-    same(interval, best, "Your interval, in seconds,", dtype=False, rtol=1e-3, look=INTERVAL)
+    look = f"(interval, share), in this order; {INTERVAL}"
+    same(interval, best, "Your interval, in seconds,", dtype=False, rtol=1e-3, look=look)
     wrong_if(
         near(share, least + interval / 2 / between, 1e-3),
         "all_of_an_interval",
