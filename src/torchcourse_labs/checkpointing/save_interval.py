@@ -4,7 +4,7 @@ import math
 
 from labcheck.authoring import Exercise, Inputs, Spec, near, same, wrong_if
 
-INTERVAL = "(interval, share), in this order; the cost of saves and failures is smallest where its derivative is 0"
+INTERVAL = "(interval, share), in this order; where the derivative of save / t + (t / 2 + restart) / between is 0"
 
 
 def draw(rng: Inputs) -> list[tuple]:
@@ -40,8 +40,7 @@ def explain(yours: tuple, expected: tuple, save: float, between: float, restart:
         expected=best,
         yours=interval,
     )
-    look = f"(interval, share), in this order; {INTERVAL}"
-    same(interval, best, "Your interval, in seconds,", dtype=False, rtol=1e-3, look=look)
+    same(interval, best, "Your interval, in seconds,", dtype=False, rtol=1e-3, look=INTERVAL)
     wrong_if(
         near(share, least + interval / 2 / between, 1e-3),
         "all_of_an_interval",

@@ -74,7 +74,8 @@ def explain(yours: torch.dtype, expected: torch.dtype, table: Table, memory: flo
         **facts,
     )
     problem = (
-        f"You chose {yours}, but {expected} may replace float32, and its slowest run is the fastest of those that may."
+        f"You chose {yours}, but {expected} may replace float32, and its slowest run is the fastest of those that may. "
+        "(Exactly as much memory as there is fits; a range that overlaps or touches another one is not below it.)"
     )
     raise Incorrect(problem, **facts)
 
