@@ -43,6 +43,7 @@ WRONG = {
         mutant(solution, ("save(number", "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n            save(number")),
         *mutants(solution, HANDLER, "lambda number, frame: [save(number), asked.append(number)]", "signal.SIG_IGN"),
         *mutants(solution, REDUCE, "dist.broadcast(stop, src=0)"),
+        *mutants(solution, "all_reduce(stop, op", "reduce(stop, 0, op"),
         *mutants(solution, "ReduceOp.MAX", "ReduceOp.MIN"),
         mutant(solution, ("ReduceOp.MAX", "ReduceOp.SUM"), ("if stop:", "if stop == 1:")),
         *mutants(solution, "step(number)", f"number > first or {DEFAULT}; step(number)"),
