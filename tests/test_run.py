@@ -127,16 +127,16 @@ def test_a_kernel_that_crashes_is_told_with_its_cell(tmp_path):
     assert (result.status, result.error.number, result.error.name) == ("failed", 2, "DeadKernelError")
 
 
-def test_data_that_were_drawn_are_told_by_the_notebook(tmp_path, monkeypatch):
+def test_synthetic_data_are_told_by_the_notebook(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
     monkeypatch.setenv("TORCHCOURSE_TOLD", "mnist")  # as if the process that started this one had told it
     load = "from torchcourse import data, record\ndata.load('mnist', 'test')\nrecord(test_accuracy=0.97)"
     result = execute(tmp_path, load, ranges={"test_accuracy": {"cpu.real": [0.98, 0.99]}})
-    assert (result.key, result.status) == ("cpu.drawn", "passed")
+    assert (result.key, result.status) == ("cpu.synthetic", "passed")
     assert result.notes == [
-        "time and memory not measured on cpu.drawn: no budget to compare with",
-        "test_accuracy not measured on cpu.drawn: no range to compare with",
+        "time and memory not measured on cpu.synthetic: no budget to compare with",
+        "test_accuracy not measured on cpu.synthetic: no range to compare with",
     ]
 
 
@@ -218,7 +218,7 @@ def test_numbers_and_ranges_that_do_not_meet():
 
 
 def test_the_time_limit_follows_the_budget():
-    budget = {"cpu.real": {"seconds": 60, "mib": 1}, "cpu.drawn": {"seconds": 30, "mib": 1}}
+    budget = {"cpu.real": {"seconds": 60, "mib": 1}, "cpu.synthetic": {"seconds": 30, "mib": 1}}
     assert run.time_limit(budget, "cpu") == 300
     assert run.time_limit(budget, "cuda") == 600
     assert run.time_limit({"cpu.real": {"seconds": 1, "mib": 1}}, "cpu") == 60

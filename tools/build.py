@@ -351,7 +351,7 @@ def execute(notebook: NotebookNode, folder: Path, timeout: int = 600) -> None:
         for output in cell.get("outputs", []):
             if output.get("name") == "stderr":
                 raise BuildError(f"A cell writes to stderr (a warning?):\n{cell.source}\n---\n{output.text}")
-    if origin(notebook) == "drawn":
+    if origin(notebook) == "synthetic":
         raise BuildError("Notebooks are built on real data, and this is the synthetic set: set TORCHCOURSE_DATA.")
     notebook.metadata = before
 
