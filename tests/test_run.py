@@ -17,7 +17,7 @@ import pytest
 from conftest import is_alive, wait_until
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tools import compare, course, report, run
+from tools import compare_outputs, course, report, run
 from tools import execute as execution
 from tools.course import ROOT
 from torchcourse.record import MIME
@@ -157,14 +157,14 @@ def test_tagged_outputs_are_what_the_notebook_shows():
         return [*cut, new_output("display_data", data)]
 
     def cells(tagged, untagged="any"):
-        tagged = new_code_cell("", outputs=tagged, metadata={"tags": [compare.TAG]})
+        tagged = new_code_cell("", outputs=tagged, metadata={"tags": [compare_outputs.TAG]})
         return new_notebook(cells=[new_code_cell("", outputs=outputs(untagged)), tagged])
 
     shown = cells(outputs("3\n4\n"))
-    assert compare.changed_outputs(cells(outputs("3\n", "4\n", picture="another"), "other"), shown) == []
-    (said,) = compare.changed_outputs(cells(outputs("3\n5\n")), shown)
+    assert compare_outputs.changed_outputs(cells(outputs("3\n", "4\n", picture="another"), "other"), shown) == []
+    (said,) = compare_outputs.changed_outputs(cells(outputs("3\n5\n")), shown)
     assert said.startswith("code cell 2 shows another output than the notebook:") and "-4\n+5" in said
-    (said,) = compare.changed_outputs(cells([]), shown)
+    (said,) = compare_outputs.changed_outputs(cells([]), shown)
     assert "-stdout: 3" in said
 
 

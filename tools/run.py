@@ -27,7 +27,7 @@ import psutil
 from nbformat import NotebookNode
 
 from tools import course, report
-from tools.compare import changed_outputs
+from tools.compare_outputs import changed_outputs
 from tools.execute import Execution, execute
 from tools.result import CellError, Number, Result
 from torchcourse.record import MIME
