@@ -45,7 +45,7 @@ release: $(VENV)/.installed ## the tree for students in release/: lectures, labs
 	@$(BIN)/python -m tools.release
 
 lab: $(VENV)/.installed ## open JupyterLab on your own copy of the course, in work/
-	@$(BIN)/python -m tools.lab $(OPTIONS)
+	@$(BIN)/python -m tools.jupyterlab $(OPTIONS)
 
 slides: $(VENV)/.installed ## offline HTML decks in build/slides (needs npm)
 	@$(BIN)/python -m tools.slides

@@ -10,7 +10,7 @@ from pathlib import Path
 from jupyterhub.services.service import Service
 
 from tools.course import ROOT, manifest
-from tools.hub.login import ClassPassword
+from tools.hub.passwords import ClassPassword
 from tools.hub.publish import pull_path
 from tools.hub.settings import ADMIN, BOARD, REPORT, Settings
 from tools.hub.spawner import SandboxedSpawner

@@ -134,8 +134,8 @@ def test_a_lab_has_stubs_instead_of_answers_and_what_nbgrader_needs(root):
         (SOLUTION.replace("    ### END SOLUTION\n", ""), "without"),  # partial
         ('```{code-cell}\ncheck("demo_double", 1)\n```\n\n' + SOLUTION, "no ### BEGIN SOLUTION"),  # out of order
         (SOLUTION.replace('    """Twice x."""\n', ""), "docstring"),  # a stub that is no Python
-        (SOLUTION.replace('check("demo_double"', 'check("demo_duoble"'), "no exercise of that name"),
-        (SOLUTION.replace("exercise: demo_double", "exercise: demo_duoble"), "names no exercise"),
+        (SOLUTION.replace('check("demo_double"', 'check("demo_duoble"'), "is not in EXERCISES"),
+        (SOLUTION.replace("exercise: demo_double", "exercise: demo_duoble"), "is not in EXERCISES"),
     ],
 )
 def test_mistakes_in_a_solution_are_named(root, solution, words):

@@ -25,7 +25,7 @@ def stripes(n: int, seed: int = 0) -> ImageSet:
     patterns = torch.stack([wave.view(32, 1).expand(32, 32), wave.view(1, 32).expand(32, 32), torch.zeros(32, 32)])
     noise = 40 * torch.randn((n, 3, 32, 32), generator=generator)
     pixels = (128 + patterns[labels].unsqueeze(1) + noise).clamp(0, 255).to(torch.uint8)
-    return ImageSet(pixels, labels, ("across", "down", "none"), "stripes", "drawn")
+    return ImageSet(pixels, labels, ("across", "down", "none"), "stripes", "synthetic")
 
 
 def smooth(n: int, seed: int = 0) -> torch.Tensor:

@@ -21,8 +21,8 @@ def test_list_shows_what_is_where_and_what_is_broken(tmp_path, capsys, monkeypat
     out = capsys.readouterr().out
     assert lines(out, "mnist", "train", "60,000", "kit cache", "47.5 MB", str(tmp_path / "mnist" / "train.safetensors"))
     assert lines(out, "mnist", "test", "10,000", "kit cache", "7.9 MB")
-    assert lines(out, "cifar10", "train", "12,000", "drawn", "built into the course")
-    assert len(lines(out, "drawn", "torchcourse data fetch")) == 1
+    assert lines(out, "cifar10", "train", "12,000", "synthetic", "built into the course")
+    assert len(lines(out, "synthetic", "torchcourse data fetch")) == 1
     assert cli.main(["data", "fetch", "mnist", "--root", str(tmp_path)]) == 0
     assert "already there" in capsys.readouterr().out
 

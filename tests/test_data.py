@@ -15,7 +15,7 @@ from support.data_files import tensors, write_idx
 from torch.utils.data import DataLoader
 
 from torchcourse import data
-from torchcourse.data import catalog, drawn, files
+from torchcourse.data import catalog, files, synthetic
 from torchcourse.errors import CourseError
 
 pytestmark = pytest.mark.usefixtures("no_network")
@@ -121,12 +121,12 @@ DIGESTS = {
 
 
 @pytest.mark.parametrize("name", data.NAMES)
-def test_drawn_sets_are_the_same_everywhere_and_have_the_form_of_the_real_ones(name, tmp_path):
+def test_synthetic_sets_are_the_same_everywhere_and_have_the_form_of_the_real_ones(name, tmp_path):
     """Byte for byte, so that a recorded accuracy means the same on every machine and with every version of NumPy."""
-    images, labels = drawn.draw(name, "test", 300)
+    images, labels = synthetic.draw(name, "test", 300)
     assert hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()[:16] == DIGESTS[name]
     train, test = (data.load(name, split, tmp_path) for split in data.SPLITS)
-    assert (train.origin, train.name, train.classes) == ("drawn", name, catalog.spec(name).classes)
+    assert (train.origin, train.name, train.classes) == ("synthetic", name, catalog.spec(name).classes)
     assert train.images.shape[1:] == catalog.spec(name).shape and len(train) == 12_000 and len(test) == 2_000
     counts = torch.bincount(train.labels, minlength=10)
     assert counts.min() > 1_000 and counts.max() < 1_400
@@ -171,8 +171,8 @@ def test_a_new_process_reads_and_draws_without_torchvision_and_tells_only_what_i
     write_idx(tmp_path)
     words = [sys.executable, "-c", NEW, str(tmp_path), str(catalog.spec("mnist").checksums["test"])]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["['real', 'drawn', 'drawn']", "False"]
-    assert done.stderr.count("NOT CIFAR-10") == done.stderr.count("DRAWN IMAGES") == 1
+    assert done.stdout.splitlines() == ["['real', 'synthetic', 'synthetic']", "False"]
+    assert done.stderr.count("NOT CIFAR-10") == done.stderr.count("SYNTHETIC IMAGES") == 1
 
 
 def test_torchvision_reads_what_the_course_has(tmp_path):

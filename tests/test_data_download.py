@@ -60,7 +60,7 @@ def test_download_into_the_cache_once(tmp_path, network, capsys):
     (root / "plain").touch()
     modes = {path.stat().st_mode for path in (root / "mnist").iterdir()}
     assert modes == {(root / "plain").stat().st_mode}, "others may read what is fetched for a class"
-    assert "DRAWN" not in capsys.readouterr().err
+    assert "SYNTHETIC" not in capsys.readouterr().err
     assert "already there" in download.fetch("mnist", root)
     assert len(network) == 1
 
@@ -99,10 +99,10 @@ def test_a_download_that_breaks_off_or_gives_other_files_leaves_nothing(tmp_path
             download.fetch("mnist", tmp_path)
         assert [p.name for p in tmp_path.iterdir()] in ([], [".mnist.lock"])
     for split in data.SPLITS:
-        assert data.load("mnist", split, tmp_path).origin == "drawn"
+        assert data.load("mnist", split, tmp_path).origin == "synthetic"
     assert len(network) == 2, "load tries once in a process, not at every call"
     assert [p.name for p in tmp_path.iterdir()] in ([], [".mnist.lock"])
-    assert capsys.readouterr().err.count("DRAWN IMAGES") == 1
+    assert capsys.readouterr().err.count("SYNTHETIC IMAGES") == 1
 
 
 def in_a_process_of_its_own(mnist) -> None:
@@ -141,7 +141,7 @@ def test_what_a_killed_download_left_is_removed_and_a_living_one_is_left_alone(t
     assert (folder / "MNIST" / "half").exists() and folder.parent == tmp_path
     with monkeypatch.context() as offline:
         offline.setenv("TORCHCOURSE_OFFLINE", "1")
-        assert data.load("mnist", "test", tmp_path).origin == "drawn"
+        assert data.load("mnist", "test", tmp_path).origin == "synthetic"
     assert (folder / "MNIST" / "half").exists(), "that download is in progress"
     process.kill()
     process.join()
@@ -155,14 +155,14 @@ def test_what_a_killed_download_left_is_removed_and_a_living_one_is_left_alone(t
     assert all(folder.is_dir() for folder in others)
 
 
-def test_offline_comes_to_the_drawn_set_at_once_and_without_network_no_folder_is_made(tmp_path, monkeypatch):
+def test_offline_comes_to_the_synthetic_set_at_once_and_without_network_no_folder_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(download, "why_unreachable", lambda name: pytest.fail("it looked for a network"))
-    assert data.load("mnist", "test", tmp_path).origin == "drawn"
+    assert data.load("mnist", "test", tmp_path).origin == "synthetic"
     with pytest.raises(CourseError, match="TORCHCOURSE_OFFLINE"):
         download.fetch("mnist", tmp_path)
     monkeypatch.delenv("TORCHCOURSE_OFFLINE")
     monkeypatch.setattr(download, "why_unreachable", lambda name: "no network")
-    assert data.load("mnist", "test", tmp_path / "new" / "root").origin == "drawn"
+    assert data.load("mnist", "test", tmp_path / "new" / "root").origin == "synthetic"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -216,7 +216,7 @@ def test_the_banner_comes_once_and_says_how_to_get_real_data(tmp_path, capsys, m
     for name, split in (("mnist", "train"), ("mnist", "test"), ("cifar10", "test")):
         data.load(name, split, tmp_path)
     text = capsys.readouterr().err
-    assert text.count("DRAWN IMAGES, NOT MNIST") == 1 and text.count("DRAWN IMAGES, NOT CIFAR-10") == 1
+    assert text.count("SYNTHETIC IMAGES, NOT MNIST") == 1 and text.count("SYNTHETIC IMAGES, NOT CIFAR-10") == 1
     assert f"torchcourse data fetch mnist --root {tmp_path}" in text
 
 

@@ -204,7 +204,7 @@ def test_a_batch_of_another_shape_an_idx_file_that_is_too_long_and_one_that_is_m
 
 
 @pytest.mark.parametrize("form", ["cache", "torchvision"])
-def test_one_split_is_never_completed_by_a_drawn_one(tmp_path, form):
+def test_one_split_is_never_completed_by_a_synthetic_one(tmp_path, form):
     write_cache(tmp_path) if form == "cache" else write_idx(tmp_path)
     assert data.load("mnist", "test", tmp_path).origin == "real"
     path = tmp_path / ("mnist/train.safetensors" if form == "cache" else "MNIST/raw/train-images-idx3-ubyte")

@@ -53,7 +53,8 @@ def test_wrong_answers_get_their_sentence(name, key, answer):
 def test_an_exercise_is_described(name):
     own = sentences_of(module(name).__name__)
     assert all(own) and all(own.values()), "key and sentence stand where they are said, as texts"
-    assert own.keys() <= wrong(name).keys() and len(own) <= MOST
+    assert own.keys() <= wrong(name).keys(), f"no wrong answer has the key {own.keys() - wrong(name).keys()}"
+    assert len(own) <= MOST
     about = EXERCISES[name]
     assert len(right(name)) >= 2, "two different right answers show that the check dictates no way"
     assert 1 <= about.difficulty <= 5 and about.minutes > 0 and about.points > 0 and about.title

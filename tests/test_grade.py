@@ -24,7 +24,7 @@ from tools import course
 from tools.grade import __main__ as command
 from tools.grade import judge, sandbox
 from tools.grade.collect import survey
-from tools.grade.inside import wire
+from tools.grade.in_sandbox import wire
 from tools.grade.restore import Cell, restore
 from tools.grade.shutdown import Signals
 from torchcourse.place import LABS

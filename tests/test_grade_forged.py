@@ -15,10 +15,10 @@ import pytest
 from labcheck import exercise
 from tools import course
 from tools.grade import judge
-from tools.grade.inside import wire
+from tools.grade.in_sandbox import wire
 from tools.grade.review import signs
 
-INSIDE = course.ROOT / "tools" / "grade" / "inside"
+INSIDE = course.ROOT / "tools" / "grade" / "in_sandbox"
 exercise.load_chapters()
 
 # Forged is what the probe sees, or what it says.

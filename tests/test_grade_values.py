@@ -1,6 +1,6 @@
 """Judging from outside: an answer in another process gets the verdict that it would get here, whatever it tries.
 
-What runs in the sandbox at a check (`tools/grade/inside/run_submission.py`) runs here without a sandbox, in
+What runs in the sandbox at a check (`tools/grade/in_sandbox/run_submission.py`) runs here without a sandbox, in
 a thread or a process.
 """
 
@@ -29,9 +29,9 @@ from labcheck.inputs import Inputs
 from labcheck.show import Foreign
 from tools import course
 from tools.grade import judge
-from tools.grade.inside import wire
+from tools.grade.in_sandbox import wire
 
-sys.path.insert(0, str(course.ROOT / "tools" / "grade" / "inside"))
+sys.path.insert(0, str(course.ROOT / "tools" / "grade" / "in_sandbox"))
 import run_submission
 
 

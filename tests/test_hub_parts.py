@@ -20,7 +20,7 @@ from traitlets.config import Config
 from tools import build, npm
 from tools.course import ROOT, select
 from tools.hub import __main__ as command
-from tools.hub import board, login, publish, sandbox, settings, spawner
+from tools.hub import board, passwords, publish, sandbox, settings, spawner
 
 HUB = ROOT / "hub"
 
@@ -176,8 +176,8 @@ def test_reports_at_once_then_one_a_second(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_right_password_opens_and_no_other():
     """Also after any number of wrong ones, and whatever they are; not from a sandbox."""
-    passwords = {"user_password": PASSWORD, "admin_password": "x" * 32, "admin_users": {"instructor"}}
-    door = login.ClassPassword(username_pattern=r"[a-z][a-z0-9]*\Z", **passwords)
+    chosen = {"user_password": PASSWORD, "admin_password": "x" * 32, "admin_users": {"instructor"}}
+    door = passwords.ClassPassword(username_pattern=r"[a-z][a-z0-9]*\Z", **chosen)
 
     def status(name: object, password: object, peer: str = "127.0.0.1") -> int:
         stream = SimpleNamespace(socket=SimpleNamespace(getpeername=lambda: (peer, 40000)))
@@ -192,7 +192,7 @@ def test_the_right_password_opens_and_no_other():
 
     assert {status(name, f"guess {i}") for i in range(100) for name in ("instructor", f"name{i}")} == {403}
     assert status("alice", PASSWORD) == status("instructor", "x" * 32) == 200
-    assert status("instructor", PASSWORD) == status("alice", PASSWORD, peer=login.FROM_INSIDE) == 403
+    assert status("instructor", PASSWORD) == status("alice", PASSWORD, peer=passwords.FROM_INSIDE) == 403
     for odd in ("straße und so", "", None, ["a"]):
         assert status("bob", odd) == status(odd, PASSWORD) == 403
 
@@ -212,7 +212,7 @@ def test_the_configuration_of_make_hub(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv(name, value)
     c = executed(HUB / "jupyterhub_config.py")
     assert c.JupyterHub.bind_url == "http://127.0.0.1:8000" and c.JupyterHub.spawner_class is spawner.SandboxedSpawner
-    assert c.JupyterHub.authenticator_class is login.ClassPassword and c.ClassPassword.user_password == PASSWORD
+    assert c.JupyterHub.authenticator_class is passwords.ClassPassword and c.ClassPassword.user_password == PASSWORD
     allowed = re.compile(c.Authenticator.username_pattern).match  # as JupyterHub asks
     assert allowed("alice-2") and not any(map(allowed, ("../alice", "alice/../bob", "alice bob", "")))
     for admin in (True, False):

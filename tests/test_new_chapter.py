@@ -26,10 +26,10 @@ needs = "Chapter 01. No GPU."
 goals = ["see every window of a tensor", "smooth a curve"]
 
 [chapter.budget.lecture]
-"cpu.drawn" = { seconds = 60, mib = 2000 }
+"cpu.synthetic" = { seconds = 60, mib = 2000 }
 
 [chapter.budget.solution]
-"cpu.drawn" = { seconds = 60, mib = 2000 }
+"cpu.synthetic" = { seconds = 60, mib = 2000 }
 """
 LECTURE = """## Windows
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 
 from tools.course import ROOT
-from torchcourse.cluster import login, practice
+from torchcourse.cluster import login_node, practice
 
 
 def commands() -> list[str]:
@@ -20,14 +20,14 @@ def commands() -> list[str]:
 
 
 def test_every_command_of_the_lecture_is_recorded():
-    recorded = json.loads((Path(login.__file__).parent / "recordings" / "11_cluster.json").read_text())
+    recorded = json.loads((Path(login_node.__file__).parent / "recordings" / "11_cluster.json").read_text())
     missing = set(commands()) - {command for command, _ in recorded["commands"]}
     assert not missing, f"`python -m tools.build --force 11` on a machine with Slurm records them: {missing}"
 
 
 def test_a_replay_prints_what_was_said_and_a_command_of_your_own_gets_a_sentence(monkeypatch, capsys):
     monkeypatch.setattr(practice, "why_not", lambda: "No cluster can run here.")
-    replayed = login.LoginNode("11_cluster")
+    replayed = login_node.LoginNode("11_cluster")
     assert capsys.readouterr().out.startswith("No cluster can run here.\nInstead you see what these commands printed")
     assert not replayed.real
     for command, said in (("sinfo", "PARTITION"), ("sbatch mine.sh", "not in the recording")):

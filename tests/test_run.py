@@ -17,7 +17,7 @@ import pytest
 from conftest import is_alive, wait_until
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tools import compare, course, report, run
+from tools import compare_outputs, course, report, run
 from tools import execute as execution
 from tools.course import ROOT
 from torchcourse.record import MIME
@@ -127,16 +127,16 @@ def test_a_kernel_that_crashes_is_told_with_its_cell(tmp_path):
     assert (result.status, result.error.number, result.error.name) == ("failed", 2, "DeadKernelError")
 
 
-def test_data_that_were_drawn_are_told_by_the_notebook(tmp_path, monkeypatch):
+def test_synthetic_data_are_told_by_the_notebook(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
     monkeypatch.setenv("TORCHCOURSE_TOLD", "mnist")  # as if the process that started this one had told it
     load = "from torchcourse import data, record\ndata.load('mnist', 'test')\nrecord(test_accuracy=0.97)"
     result = execute(tmp_path, load, ranges={"test_accuracy": {"cpu.real": [0.98, 0.99]}})
-    assert (result.key, result.status) == ("cpu.drawn", "passed")
+    assert (result.key, result.status) == ("cpu.synthetic", "passed")
     assert result.notes == [
-        "time and memory not measured on cpu.drawn: no budget to compare with",
-        "test_accuracy not measured on cpu.drawn: no range to compare with",
+        "time and memory not measured on cpu.synthetic: no budget to compare with",
+        "test_accuracy not measured on cpu.synthetic: no range to compare with",
     ]
 
 
@@ -157,14 +157,14 @@ def test_tagged_outputs_are_what_the_notebook_shows():
         return [*cut, new_output("display_data", data)]
 
     def cells(tagged, untagged="any"):
-        tagged = new_code_cell("", outputs=tagged, metadata={"tags": [compare.TAG]})
+        tagged = new_code_cell("", outputs=tagged, metadata={"tags": [compare_outputs.TAG]})
         return new_notebook(cells=[new_code_cell("", outputs=outputs(untagged)), tagged])
 
     shown = cells(outputs("3\n4\n"))
-    assert compare.changed_outputs(cells(outputs("3\n", "4\n", picture="another"), "other"), shown) == []
-    (said,) = compare.changed_outputs(cells(outputs("3\n5\n")), shown)
+    assert compare_outputs.changed_outputs(cells(outputs("3\n", "4\n", picture="another"), "other"), shown) == []
+    (said,) = compare_outputs.changed_outputs(cells(outputs("3\n5\n")), shown)
     assert said.startswith("code cell 2 shows another output than the notebook:") and "-4\n+5" in said
-    (said,) = compare.changed_outputs(cells([]), shown)
+    (said,) = compare_outputs.changed_outputs(cells([]), shown)
     assert "-stdout: 3" in said
 
 
@@ -218,7 +218,7 @@ def test_numbers_and_ranges_that_do_not_meet():
 
 
 def test_the_time_limit_follows_the_budget():
-    budget = {"cpu.real": {"seconds": 60, "mib": 1}, "cpu.drawn": {"seconds": 30, "mib": 1}}
+    budget = {"cpu.real": {"seconds": 60, "mib": 1}, "cpu.synthetic": {"seconds": 30, "mib": 1}}
     assert run.time_limit(budget, "cpu") == 300
     assert run.time_limit(budget, "cuda") == 600
     assert run.time_limit({"cpu.real": {"seconds": 1, "mib": 1}}, "cpu") == 60

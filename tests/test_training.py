@@ -27,7 +27,7 @@ def images(n: int, seed: int = 0) -> ImageSet:
     labels = torch.randint(3, (n,), generator=generator)
     pixels = torch.randint(100, (n, 1, 4, 4), generator=generator, dtype=torch.uint8)
     pixels[torch.arange(n), 0, labels] += 150
-    return ImageSet(images=pixels, labels=labels, classes=("a", "b", "c"), name="tiny", origin="drawn")
+    return ImageSet(images=pixels, labels=labels, classes=("a", "b", "c"), name="tiny", origin="synthetic")
 
 
 def scale(pixels: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from contextlib import closing
 
 from conftest import copy_of_course, wait_until
 
-from tools.lab import refresh
+from tools.jupyterlab import refresh
 from tools.slides_browser import PATIENCE
 
 LAB = "labs/01_tensors.ipynb"
@@ -56,7 +56,7 @@ def test_the_links_lead_from_the_start_through_a_lab_to_the_next_lecture(tmp_pat
     settings.mkdir(parents=True)  # all cells are in the page, even those that are scrolled out of sight
     (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')
     own = {"HOME": str(tmp_path), "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
-    command = [sys.executable, "-m", "tools.lab", "--no-browser", "--port=0", "--allow-root"]
+    command = [sys.executable, "-m", "tools.jupyterlab", "--no-browser", "--port=0", "--allow-root"]
     with said.open("w") as output:
         server = subprocess.Popen(command, cwd=root, env=os.environ | own, stdout=output, stderr=subprocess.STDOUT)
     try:

@@ -36,7 +36,7 @@ from tools import course, guide
 from tools.course import KINDS, ROOT, Chapter
 from tools.run import NotebookError, origin, read
 from tools.source import read as read_source
-from torchcourse.cluster import login
+from torchcourse.cluster import login_node
 from torchcourse.errors import CourseError
 
 STUB = "# YOUR CODE HERE"
@@ -189,7 +189,7 @@ def prepare_exercises(notebook: NotebookNode, source: str) -> None:
         name = CHECK.search(cell.source)
         if name and BEGIN not in cell.source:
             if name[1] not in exercises:
-                raise BuildError(f'{source}: check("{name[1]}") has no exercise of that name in torchcourse_labs.')
+                raise BuildError(f'{source}: check("{name[1]}") is not in EXERCISES of torchcourse_labs/*/__init__.py.')
             if answer is None:
                 raise BuildError(f'{source}: the cell before check("{name[1]}") has no {BEGIN} … {END} region.')
             answer.metadata.setdefault("nbgrader", nbgrader_metadata(f"answer-{name[1]}"))
@@ -212,7 +212,7 @@ def exercise_line(name: str, source: str) -> str:
     """ "Difficulty ●●○○○ · about 8 minutes · 2 points" """
     exercise = labs.load_chapters().get(name)
     if exercise is None:
-        raise BuildError(f"{source}: {{{{exercise: {name}}}}} names no exercise in torchcourse_labs.")
+        raise BuildError(f"{source}: {{{{exercise: {name}}}}} is not in EXERCISES of torchcourse_labs/*/__init__.py.")
     dots = "●" * exercise.difficulty + "○" * (5 - exercise.difficulty)
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
     return f"*Difficulty {dots} · about {exercise.minutes} minutes · {points}*"
@@ -351,7 +351,7 @@ def execute(notebook: NotebookNode, folder: Path, timeout: int = 600) -> None:
         for output in cell.get("outputs", []):
             if output.get("name") == "stderr":
                 raise BuildError(f"A cell writes to stderr (a warning?):\n{cell.source}\n---\n{output.text}")
-    if origin(notebook) == "drawn":
+    if origin(notebook) == "synthetic":
         raise BuildError("Notebooks are built on real data, and this is the synthetic set: set TORCHCOURSE_DATA.")
     notebook.metadata = before
 
@@ -503,7 +503,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if anything is not as built")
     parser.add_argument("--force", action="store_true", help="execute again even if nothing changed")
     options = parser.parse_args(arguments)
-    os.environ[login.RECORD] = str(ROOT / "src" / "torchcourse" / "cluster" / "recordings")
+    os.environ[login_node.RECORD] = str(ROOT / "src" / "torchcourse" / "cluster" / "recordings")
     failed = False
     try:
         for path, text in guide.pages().items():

@@ -41,7 +41,7 @@ class Result:
     chapter: str
     kind: str  # lecture or solution
     device: str  # cpu, cuda, mps, ...
-    origin: str = "real"  # of the data: real or drawn (synthetic)
+    origin: str = "real"  # of the data: real or synthetic
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     mib: float = 0.0

@@ -27,7 +27,7 @@ import psutil
 from nbformat import NotebookNode
 
 from tools import course, report
-from tools.compare import changed_outputs
+from tools.compare_outputs import changed_outputs
 from tools.execute import Execution, execute
 from tools.result import CellError, Number, Result
 from torchcourse.record import MIME
@@ -84,11 +84,11 @@ def recorded(notebook: NotebookNode) -> dict[str, float]:
 
 
 def origin(notebook: NotebookNode) -> str:
-    """Where the notebook's data came from: "drawn" if `data.load` showed its banner, else "real".
+    """Where the notebook's data came from: "synthetic" if `data.load` showed its banner, else "real".
 
     The executed notebook itself is asked, not the machine: it knows which sets it loaded. One that loads none is real.
     """
-    return "drawn" if _told(notebook, "origin") else "real"
+    return "synthetic" if _told(notebook, "origin") else "real"
 
 
 def outcomes(notebook: NotebookNode) -> dict[str, str]:

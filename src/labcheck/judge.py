@@ -15,6 +15,7 @@ import dataclasses
 import os
 import re
 import signal
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -113,7 +114,7 @@ def _time_limit(seconds: float, worked: Callable[[], float] = time.process_time)
 
 
 def _error_result(name: str, error: BaseException) -> Result:
-    said = str(error).splitlines()[0] if str(error) else ""
+    said = textwrap.shorten(str(error), 300, placeholder=" ...")  # the second line of PyTorch is often the useful one
     message, look = f"Your code raised {type(error).__name__}: {said}".rstrip(": "), None
     if re.search("no NVIDIA driver|not compiled with CUDA", said):  # the rest says where to download a driver
         message = "Your code asks for an NVIDIA GPU, and PyTorch finds none here."

@@ -5,7 +5,7 @@ All of it travels in the executed file, in one MIME type below what the reader s
 
 from torchcourse.place import in_notebook
 
-# Its content has one of three keys: {"numbers": {name: value}}, {"outcomes": {exercise: outcome}}, {"origin": "drawn"}.
+# Its content has one of three keys: {"numbers": {name: value}}, {"outcomes": {exercise: outcome}}, {"origin": name}.
 MIME = "application/vnd.torchcourse.record+json"
 
 

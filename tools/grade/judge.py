@@ -31,7 +31,7 @@ import psutil
 from labcheck import answer as answers
 from labcheck import exercise, judge, verdict
 from tools.grade import sandbox
-from tools.grade.inside import wire
+from tools.grade.in_sandbox import wire
 from tools.grade.sandbox import Limits, Report
 from torchcourse.place import LABS
 

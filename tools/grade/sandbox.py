@@ -39,7 +39,7 @@ from tools.sandbox_limits import MemoryGroup, open_program, seccomp
 from torchcourse.data.catalog import SPECS
 from torchcourse.place import LABS
 
-INSIDE = Path(__file__).parent / "inside"
+INSIDE = Path(__file__).parent / "in_sandbox"
 # What notebooks import. The exercises' own package, with its reference solutions, is never shown.
 PACKAGES = [Path(package.__file__).resolve().parent for package in (torchcourse, labcheck)]
 ALLOW_ALL = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)  # a filter for machines whose calls are not known
@@ -213,7 +213,7 @@ class Box:
 
 @contextlib.contextmanager
 def started(job: dict, passed: list[int], limits: Limits, data: Path | None) -> Iterator[Box]:
-    """Start `inside/start.py` in a sandbox, with a job, a channel, and the file descriptors `passed`."""
+    """Start `in_sandbox/start.py` in a sandbox, with a job, a channel, and the file descriptors `passed`."""
     ours, theirs = socket.socketpair()
     job = json.dumps({"user": 10**9 + secrets.randbelow(10**9), **asdict(limits), **job}).encode()
     files = (limits.disk_mib * 2**20,) * 2  # no file may become larger than the disk

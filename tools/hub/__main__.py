@@ -30,7 +30,7 @@ from tools.hub.settings import ADMIN, BOARD, Settings
 from torchcourse.place import root_folder
 
 CONFIG = ROOT / "hub" / "jupyterhub_config.py"
-SHORTEST = 16  # characters of a password that a person chooses; see login.py
+SHORTEST = 16  # characters of a password that a person chooses; see passwords.py
 PATIENCE = 120  # seconds for the hub to answer
 
 

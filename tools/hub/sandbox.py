@@ -2,7 +2,7 @@
 
 Inside, a student finds the system's programs, the Python environment, the package of the course, the data and the
 course's repository, all read-only, and their own home, writable. Everything else is not there: other students' homes,
-the project with its solutions, the hub's own files, other processes, the machine's network (see inside.py).
+the project with its solutions, the hub's own files, other processes, the machine's network (see sandbox_start.py).
 
 Started by root, each student is a user of their own, with a number that no one else has. Bubblewrap arranges the files
 as root, because environment and home may be where that user cannot go; then it gives root up for good, before the first
@@ -79,7 +79,7 @@ def arguments(
     sandbox_limits.hide(binds, ROOT, sandbox_limits.copies(PACKAGES[0]), state)
     binds |= {Path("/etc", name): own / "etc" / name for name in os.listdir(own / "etc")}
     binds |= {PLACE / name: own / name for name in ("hub", "board") if (own / name).exists()}
-    binds |= {PLACE / "inside.py": Path(__file__).with_name("inside.py"), home: home}
+    binds |= {PLACE / "sandbox_start.py": Path(__file__).with_name("sandbox_start.py"), home: home}
     words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
     for device in gpus():
         words += ["--dev-bind", str(device), str(device)]

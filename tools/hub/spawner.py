@@ -14,8 +14,8 @@ from jupyterhub.spawner import SimpleLocalProcessSpawner
 from tools import sandbox_limits
 from tools.course import ROOT
 from tools.hub import sandbox
-from tools.hub.inside import forward
-from tools.hub.login import FROM_INSIDE
+from tools.hub.passwords import FROM_INSIDE
+from tools.hub.sandbox_start import forward
 from tools.hub.settings import Settings
 
 AT_ONCE = {"hub": 50, "board": 4}  # connections of one student
@@ -49,7 +49,7 @@ class SandboxedSpawner(SimpleLocalProcessSpawner):
             listener = until_started.enter_context(await self._ways(own, ports))
             readable = [*sandbox.PACKAGES, ROOT / "hub" / "jupyter", *repositories]
             readable += [here.data] if here.data.exists() else []
-            inside = [sys.executable, "-I", str(sandbox.PLACE / "inside.py"), str(listener.fileno())]
+            inside = [sys.executable, "-I", str(sandbox.PLACE / "sandbox_start.py"), str(listener.fileno())]
             inside += [str(self.port), *(f"{port}={sandbox.PLACE / name}" for name, port in ports.items()), "--"]
             self.cmd = [
                 *(group.prefix if group else []),

@@ -6,7 +6,7 @@
 
 Slurm, network and host names are real; the nodes share this machine's processors, its disk and its users. Nothing of
 the machine is changed and nothing stays behind, even if this process is killed: everything lives in namespaces, which
-the kernel removes with the process that opened them. See inside.py.
+the kernel removes with the process that opened them. See practice_nodes.py.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ class Cluster(contextlib.AbstractContextManager):
         mib = mib or psutil.virtual_memory().total // 2**21
         told = json.dumps({"nodes": self.nodes, "cpus": cpus, "gpus": gpus, "mib": mib})
         unshare = ["unshare", *NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
-        inside = [sys.executable, "-S", str(Path(__file__).with_name("inside.py")), "login", told]
+        inside = [sys.executable, "-S", str(Path(__file__).with_name("practice_nodes.py")), "login", told]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         # A session of its own: Ctrl-C reaches the command in front, not the cluster.
         self._process = subprocess.Popen([*unshare, *inside], **pipes, text=True, start_new_session=True)

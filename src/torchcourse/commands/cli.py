@@ -123,8 +123,8 @@ def _list(arguments: argparse.Namespace) -> int:
     problems = [row["problem"] for row in rows if row["problem"]]
     for problem in problems:
         print(f"\ntorchcourse: {problem}", file=sys.stderr)
-    if any(row["origin"] == "drawn" for row in rows):
-        print("\ndrawn: a synthetic look-alike built into the course. The real data: torchcourse data fetch NAME")
+    if any(row["origin"] == "synthetic" for row in rows):
+        print("\nsynthetic: a look-alike built into the course. The real data: torchcourse data fetch NAME")
     return 1 if problems else 0
 
 

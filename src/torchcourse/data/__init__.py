@@ -1,7 +1,7 @@
 """Data sets as tensors: `load("mnist", "train")` gives all images and labels, `loader(...)` gives batches of them.
 
 The order in which `load` looks: the kit's cache, torchvision's files, a download through torchvision, and, with no
-data and no network, the synthetic look-alikes of `torchcourse.data.drawn`, under a banner that says so.
+data and no network, the synthetic look-alikes of `torchcourse.data.synthetic`, under a banner that says so.
 """
 
 from torchcourse.data.as_torchvision import torchvision_root

@@ -28,7 +28,7 @@ def show(name: str, reason: str, root: Path) -> None:
     if name in told and not in_notebook():
         return
     title = spec(name).title
-    head = f"DRAWN IMAGES, NOT {title.upper()}"
+    head = f"SYNTHETIC IMAGES, NOT {title.upper()}"
     body = (
         f"No {title} was found in {root} ({reason}). You are working on a look-alike that is built into the course. "
         "Everything runs, but accuracies are not those of the real data."
@@ -49,7 +49,7 @@ def show(name: str, reason: str, root: Path) -> None:
         '<pre style="margin:.3em 0 0;padding:.3em .6em;background:#fff;color:#222;white-space:pre-wrap">'
         f"{html.escape(command)}</pre></div>"
     )
-    display({"text/html": page, "text/plain": text, MIME: {"origin": "drawn"}}, raw=True)
+    display({"text/html": page, "text/plain": text, MIME: {"origin": "synthetic"}}, raw=True)
 
 
 def _framed(lines: list[str]) -> str:

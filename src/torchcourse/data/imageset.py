@@ -12,7 +12,7 @@ class ImageSet(Dataset):
     """A data set that lies in memory as a whole.
 
     images: uint8 tensor [N, C, H, W]; labels: int64 tensor [N]; classes: the name of each label;
-    name: "mnist", ...; origin: "real" or "drawn" (a synthetic look-alike, see `torchcourse.data.drawn`).
+    name: "mnist", ...; origin: "real" or "synthetic" (a look-alike, see `torchcourse.data.synthetic`).
 
     `ds[3]` is one image [C, H, W] and its label (a tensor with no dimension). `ds[[3, 5]]`, `ds[10:20]` and
     `ds[tensor]` are whole batches, fetched in one indexing: images [B, C, H, W] and labels [B]. Like any indexing of

@@ -21,7 +21,7 @@ def load(name: str, split: str, root: str | os.PathLike | None = None) -> ImageS
     root: the folder that holds the data; without it the environment variable TORCHCOURSE_DATA, else the user's cache
     folder.
 
-    The result says in `origin` whether it is "real" or "drawn". Files that are there but damaged raise CourseError,
+    The result says in `origin` whether it is "real" or "synthetic". Files that are there but damaged raise CourseError,
     which names the file and the command that fixes it: they are never quietly replaced by the synthetic set.
     """
     what, folder = spec(name), root_folder(root)
@@ -33,7 +33,7 @@ def load(name: str, split: str, root: str | os.PathLike | None = None) -> ImageS
         tensors = files.find(name, split, folder) if reason is None else None
         if tensors is None:
             banner.show(name, reason or "the download left nothing", folder)
-            return _drawn(name, split)
+            return _synthetic(name, split)
     return ImageSet(*tensors, what.classes, name, "real")
 
 
@@ -50,25 +50,25 @@ def _try_to_fetch(name: str, folder: Path) -> str | None:
     return _gave_up
 
 
-def _drawn(name: str, split: str) -> ImageSet:
-    from torchcourse.data import drawn
+def _synthetic(name: str, split: str) -> ImageSet:
+    from torchcourse.data import synthetic
 
-    images, labels = drawn.draw(name, split)
-    return ImageSet(torch.from_numpy(images), torch.from_numpy(labels), spec(name).classes, name, "drawn")
+    images, labels = synthetic.draw(name, split)
+    return ImageSet(torch.from_numpy(images), torch.from_numpy(labels), spec(name).classes, name, "synthetic")
 
 
 def overview(root: str | os.PathLike | None = None) -> list[dict]:
     """What is where: one dict per data set and split: name, split, count, origin, bytes, where, problem (or None).
 
-    origin: "kit cache", "torchvision files", "broken", or "drawn" where there are no files.
+    origin: "kit cache", "torchvision files", "broken", or "synthetic" where there are no files.
     """
-    from torchcourse.data import drawn
+    from torchcourse.data import synthetic
 
     folder = root_folder(root)
     rows = []
     for name, what in SPECS.items():
         for split in SPLITS:
-            row = {"name": name, "split": split, "count": drawn.COUNTS[split], "origin": "drawn", "bytes": 0}
+            row = {"name": name, "split": split, "count": synthetic.COUNTS[split], "origin": "synthetic", "bytes": 0}
             row |= {"where": "built into the course", "problem": None}
             source = None
             try:

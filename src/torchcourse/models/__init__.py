@@ -3,7 +3,7 @@
 from torchcourse.models.cifar import CifarNet, CifarTutorial
 from torchcourse.models.layers import ConvBlock, Normalize
 from torchcourse.models.mnist import MnistExample, MnistNet
-from torchcourse.models.patches import Attention, PatchBlock, Patches
+from torchcourse.models.vision_transformer import Attention, PatchBlock, Patches
 
 __all__ = [
     "Attention",

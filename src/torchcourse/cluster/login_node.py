@@ -1,6 +1,6 @@
 """The login node of a notebook: a practice cluster where one can run, elsewhere what one printed when it was recorded.
 
-    site = login.LoginNode("11_cluster")
+    site = login_node.LoginNode("11_cluster")
     site("sinfo")                # runs it and prints what it says
 
 Colab, a laptop with macOS and a hub's sandbox cannot start a Slurm. There `site` says so once, and prints what the same

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from torchcourse.data import shapes
+from torchcourse.data import synthetic_shapes as shapes
 
 COUNTS = {"train": 12_000, "test": 2_000}
 _SEEDS = {"mnist": 28_001, "fashion_mnist": 28_002, "cifar10": 32_003}

@@ -7,7 +7,7 @@ JupyterHub expect them.
 
 It runs by itself, without the rest of the kit; tools/hub/spawner.py uses `forward` on the other side.
 
-    python inside.py FD PORT OUT_PORT=OUT_SOCKET... -- COMMAND...
+    python sandbox_start.py FD PORT OUT_PORT=OUT_SOCKET... -- COMMAND...
 """
 
 import asyncio

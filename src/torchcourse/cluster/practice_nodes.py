@@ -1,7 +1,7 @@
 """What runs inside the practice cluster: its login node, and each of its compute nodes. Started by practice.py only.
 
-    unshare … python inside.py login '{"nodes": ["n1", "n2"], …}'
-    unshare … python inside.py node '{"name": "n1", …}'
+    unshare … python practice_nodes.py login '{"nodes": ["n1", "n2"], …}'
+    unshare … python practice_nodes.py node '{"name": "n1", …}'
 
 Each is the first process of a PID namespace of its own. When it ends, for whatever reason, the kernel ends every
 process of that namespace; network and mounts go with the last one. Nothing on the machine's own disk is changed, so
