@@ -106,7 +106,7 @@ class Spec:
                 fits = any(self.agree(yours, results, expected) for results in wrong[sentence.key])
             if fits:
                 details = UNSAID, str(problem)
-                if isinstance(problem, Incorrect):
+                if isinstance(problem, Incorrect) and problem.expected is not None:
                     details = f"{problem.expected}{self.short_inputs(cases[first])}", problem.yours
                 raise Incorrect(sentence.sentence, *details, sentence.look, sentence.key)
         if self.explain and _kind(yours[first]) == _kind(expected[first]):

@@ -72,7 +72,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             look="save first, then delete; when `save` raises, nothing is deleted",
         )
         through = "No space left" in failed["error"]
-        same(through, True, "Whether the error comes through when `save` fails", look="`except`")
+        same(through, True, "Whether the error comes through when `save` fails", look="`except`, without `raise`")
         known = [step for step in scores if not math.isnan(scores[step])]
         best = max(known, key=scores.get, default=max(scores))  # the oldest of equal ones is the first
         right, yours = {*OTHERS, *(f"step-{step}.pt" for step in (*[*scores][-last:], best))}, {*seen["files"]}

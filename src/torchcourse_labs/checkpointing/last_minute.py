@@ -73,13 +73,13 @@ def training(answer: Callable, first: int, last: int, signals: dict[str, str]) -
 def judge(answer: Any, rng: Inputs) -> None:
     first = rng.size(0, 40)
     later = first + rng.size(2, 4)
-    one = {f"step {later - 1} on rank 1": "SIGTERM"}
+    alone = [(later, later + 2, {f"step {later - 1} on rank {rank}": "SIGTERM"}) for rank in (1, 0)]
     both = {f"step {first} on rank {rank}": "SIGUSR1" for rank in range(2)}  # what Slurm does: all ranks get it
     both[f"save {first + 1} on rank 0"] = "SIGTERM"
     # In the last case, there is nothing left to do: the signal came in the last step of the session before.
-    cases = (later, later + 2, one), (first + 1, later, both), (later, later, {}), (first, first, {})
+    cases = *alone, (first + 1, later, both), (later, later, {}), (first, first, {})
     for stop, last, signals in cases:
-        look = "each rank has to learn whether any got a signal: the same collective on every rank, after each step"
+        look = "after each step, the same collective tells all ranks whether any got a signal; handlers only take notes"
         seen = ranks.observe(answer, training, first, last, signals, look=look)
         came = ", ".join(f"{name} in {place}" for place, name in signals.items()) or "no signal"
         came = f"with {came}, first = {first} and last = {last}"

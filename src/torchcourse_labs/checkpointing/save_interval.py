@@ -4,7 +4,7 @@ import math
 
 from labcheck.authoring import Exercise, Inputs, Spec, near, same, wrong_if
 
-INTERVAL = "(interval, share), in this order; the cost of saves and failures is smallest where its derivative is 0"
+INTERVAL = "(interval, share), in this order; where the derivative of save / t + (t / 2 + restart) / between is 0"
 
 
 def draw(rng: Inputs) -> list[tuple]:

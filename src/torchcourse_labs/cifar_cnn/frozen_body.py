@@ -81,7 +81,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "The weights of the body still learn: a training step gives them gradients.",
         look="`body.requires_grad_(False)`, with the underscore: `body.requires_grad = False` only sets an attribute",
     )
-    same(in_head, [True, True], "Whether weight and bias of the head get a gradient", look="freeze the body alone")
+    same(in_head, [True, True], "Whether the head's weights get gradients", look="freeze the body alone; no `no_grad`")
 
 
 exercise = Exercise(

@@ -19,12 +19,14 @@ def solution(length: int, rank: int, world_size: int, epoch: int, seed: int) -> 
 
 
 def shards_of(answer: Callable, length: int, world_size: int, epoch: int, seed: int) -> list:
-    """A probe: the shards of all ranks. As between processes, process numbers, times and random states differ."""
+    """A probe: the shards of all ranks. As between processes, random states, texts' hashes and more differ."""
     numbers, times = itertools.count(random.SystemRandom().randrange(10**6)), itertools.count(time.time(), 10)
+    hashes = {"hash": lambda key: next(numbers) if isinstance(key, str) else key.__hash__()}
     with (
         torch.random.fork_rng(devices=[]),
         mock.patch("os.getpid", numbers.__next__),
         mock.patch("time.time", times.__next__),
+        mock.patch.dict(getattr(answer, "__globals__", {}), hashes),
     ):
         torch.seed()
         return [call(answer, length, rank, world_size, epoch, seed) for rank in range(world_size)]
@@ -57,7 +59,7 @@ def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> N
         first != again or any(len({*shard}) < len(shard) for shard in first),
         "not_repeatable",
         "The ranks cannot agree on this order: the same arguments give different shards, or a shard repeats an index.",
-        look="random numbers without a seeded generator, the clock, the process number; `randint` repeats",
+        look="random numbers without a seeded generator, clock, process number, `hash` of a text; `randint` repeats",
     )
     twice = [i for i, following in itertools.pairwise(row) if i == following]
     balanced = [len(range(rank, length, ranks)) for rank in range(ranks)]

@@ -113,7 +113,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="the batch size of the DataLoader",
     )
     what = "The vector of all weights, compared with one process that trains on the same global batches,"
-    look = "`DistributedSampler(train_set, seed=seed)`, all batches, the mean loss, `zero_grad` each time, no scaling"
+    look = "`DistributedSampler(train_set, seed=seed)`, shuffled; no `drop_last`; `zero_grad`; loss and rate not scaled"
     same(yours, alone(**given), what, rtol=1e-4, atol=1e-6, look=look)
     ends = [-(-n // size) * epoch for epoch in (1, 2, 3)]
     wrong_if(

@@ -2,7 +2,7 @@
 
 import torch
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, Spec, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, Spec, looks_like, wrong_if
 
 Table = dict[torch.dtype, dict]
 
@@ -74,7 +74,8 @@ def explain(yours: torch.dtype, expected: torch.dtype, table: Table, memory: flo
         **facts,
     )
     problem = (
-        f"You chose {yours}, but {expected} may replace float32, and its slowest run is the fastest of those that may."
+        f"You chose {yours}, but {expected} may replace float32, and its slowest run is the fastest of those that may. "
+        "(Exactly as much memory as there is fits; a range that overlaps or touches another one is not below it.)"
     )
     raise Incorrect(problem, **facts)
 
@@ -91,6 +92,18 @@ exercise = Exercise(
         "`pays = [d for d in table if fits(d) and not worse(d) and (table[d]['speed'][0] > table[torch.float32]"
         "['speed'][1] or not fits(torch.float32))]`; float32 itself only if that list is empty.",
     ),
-    judge=Spec(draw=draw, solution=solution, explain=explain, look="the four rules; torch.float32 if no other may"),
+    judge=Spec(
+        draw=draw,
+        solution=solution,
+        explain=explain,
+        look="the four rules; return a key of the table",
+        says=[
+            looks_like(
+                "none",
+                "You return None if no other format may replace torch.float32: return torch.float32 then.",
+                lambda table, memory: {torch.float32: None}.get(best := solution(table, memory), best),
+            )
+        ],
+    ),
     lends=solution,
 )

@@ -76,9 +76,11 @@ def judge(answer: Any, rng: Inputs) -> None:
             )
             so_far = ", ".join("good" if each["took"] else "not finite" for each in wanted[:number])
             so_far = f"the gradients so far: {so_far}; growth_interval = {inputs[1]}"
-            look = f"the gradients of all groups, divided by scale, not cleared; no step if one isn't finite; {so_far}"
+            look = "the scale multiplies the loss and divides the gradients of all groups, which nothing clears; if "
+            look += f"one is not finite, no `optimizer.step()`, as it changes the momentum; {so_far}"
             same(step["weights"], right["weights"], f"The row of all weights after step {number}", rtol=1e-3, look=look)
-            same(step["scale"], right["scale"], f'`state["scale"]` after step {number}', dtype=False, look=so_far)
+            look = f"in the dict that you got: halve or double, and each time `good` is 0 again; {so_far}"
+            same(step["scale"], right["scale"], f'`state["scale"]` after step {number}', dtype=False, look=look)
             same(step["took"], right["took"], f"What you return in step {number}", look=so_far)
             before = step["weights"]
 

@@ -83,7 +83,10 @@ def judge(answer: Any, rng: Inputs) -> None:
         "another_model",
         "The model that you got has not changed: the caller looks at it, not at a copy.",
     )
-    look = "learning rate and mean loss as in the script, in float32, all epochs; gradients divided once by the scale"
+    look = (
+        "learning rate and mean loss as in the script, in float32, all epochs; each step with the gradients of its own "
+        "batch (`zero_grad`), divided once by the scale. A glitch that is clipped to fit into float16 is still one"
+    )
     zero = "" if seen["used"].any() else ", the last one with zero gradients, as small ones are in float16"
     raise Incorrect(
         f"The run does not get close enough in {passes} batches and {seen['steps']} steps{zero}: too much of the "

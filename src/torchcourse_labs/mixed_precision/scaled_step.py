@@ -107,7 +107,8 @@ def judge(answer: Any, rng: Inputs) -> None:
                 same(each["used"], one["used"], what, rtol=1e-2, atol=0.01 * one["used"].norm().item(), look=look)
         for name, what in (("scale", "scale after"), ("loss", "loss of")):
             yours, right = (torch.tensor([each[name] for each in run]) for run in (seen, wanted))
-            same(yours, right, f"The {what} each batch", rtol=1e-2)
+            look = "the scaler that comes in, no new one; `scaler.update()` once, at the end of each step"
+            same(yours, right, f"The {what} each batch", rtol=1e-2, look=look)
         same(seen[-1]["trained"], wanted[-1]["trained"], "The weights after all steps", rtol=1e-2, atol=2e-3)
 
 

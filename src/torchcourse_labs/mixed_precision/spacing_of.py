@@ -12,7 +12,7 @@ def draw(rng: Inputs) -> list[tuple]:
     """For each format: values between two of its numbers, and powers of two, of both signs."""
     cases = []
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        eps, power, between = torch.finfo(dtype).eps, 2.0 ** rng.size(2, 6), (1.1 + 0.35 * rng.rand(1).item()) * 8.0
+        eps, power, between = torch.finfo(dtype).eps, 2.0 ** rng.size(7, 12), (1.1 + 0.35 * rng.rand(1).item()) * 8.0
         almost, below = power * (1 - eps / 8), power * (1 - eps / 2)  # one rounds up to the power of two
         cases += [(each, dtype) for each in (between, 1 / between, power, 1 / power, -between, -power, almost, below)]
     return cases
@@ -61,6 +61,11 @@ exercise = Exercise(
                 lambda value, dtype: torch.finfo(dtype).eps * abs(value),
                 lambda value, dtype: torch.finfo(dtype).eps * stored(value, dtype).item(),
                 look="`2 ** floor(log2(…))`, or `torch.nextafter`",
+            ),
+            looks_like(
+                "float32",
+                "This is the gap of float32, whatever the format: `dtype=dtype` belongs to every tensor that you make.",
+                lambda value, dtype: solution(value, torch.float32),
             ),
             looks_like(
                 "direction",

@@ -6,7 +6,7 @@ from labcheck.authoring import Exercise, Inputs, Spec, looks_like
 def draw(rng: Inputs) -> list[tuple]:
     """Many places, the window as wide as the image, a window that ends where the image ends, and the defaults."""
     many = [(rng.size(20, 60), rng.size(5, 9), rng.size(2, 4), rng.size(3, 8)) for _ in range(4)]
-    return [*many, (7, 7, 2, 0), (23, 5, 3), (28, 3)]
+    return [*many, (7, 7, 2, 0), (23, 5, 3), (25, 5, 3), (28, 3)]
 
 
 def solution(n: int, kernel: int, stride: int = 1, padding: int = 0) -> int:

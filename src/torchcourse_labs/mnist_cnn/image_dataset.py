@@ -38,7 +38,7 @@ def looked_at(answer: Callable, images: Tensor, labels: Tensor, order: list[int]
     dataset = call(answer, images.clone(), labels.clone(), transform, may_change=True)
     early = len(drawn)
     samples = [call(lambda i=i: dataset[i], may_return_none=True) for i in order]
-    plain = call(lambda: call(answer, images, labels)[1])
+    plain = call(lambda: call(answer, images, labels)[1], may_return_none=True)
     return {"early": early, "samples": samples, "drawn": drawn, "plain": plain, "length": call(dataset.__len__)}
 
 
@@ -64,7 +64,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         if not isinstance(sample, tuple | list) or len(sample) != 2 or not is_whole(sample[1]):
             problem = "A sample should be (image, label), the label one whole number."
             yours = f"(…, {show(sample[1])})" if isinstance(sample, tuple | list) and len(sample) == 2 else sample
-            raise Incorrect(problem, "(the image, the number of its class)", yours, "`return` in `__getitem__`")
+            look = "`return` in `__getitem__`, with and without a transform"
+            raise Incorrect(problem, "(the image, the number of its class)", yours, look)
     drawn, calls = seen["drawn"], len(seen["drawn"])
     wrong_if(
         calls != len(order),

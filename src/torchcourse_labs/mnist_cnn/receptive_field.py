@@ -63,12 +63,12 @@ exercise = Exercise(
             ),
             looks_like(
                 "first_to_last",
-                "n numbers of a layer see (n − 1) · stride + kernel numbers below it: this formula goes from the last "
-                "layer to the first.",
+                "n numbers see (n − 1) · stride + kernel numbers of the layer below: this goes from the last layer to "
+                "the first. A sum of (kernel − 1) · step goes from the first to the last.",
                 lambda layers: functools.reduce(lambda n, layer: (n - 1) * layer[1] + layer[0], layers, 1),
                 lambda layers: functools.reduce(lambda n, layer: n * layer[1] + layer[0] - 1, reversed(layers), 1),
                 lambda layers: functools.reduce(lambda n, layer: n * layer[1] + layer[0] - 1, layers, 1),
-                look="`reversed(layers)`; n numbers are n − 1 strides apart",
+                look="the order of the layers; n numbers are n − 1 strides apart",
             ),
             looks_like(
                 "strides_added",

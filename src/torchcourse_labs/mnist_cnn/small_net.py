@@ -54,10 +54,11 @@ def looked_at(answer: Any, images: Tensor, others: Tensor, seed: int) -> dict[st
 
 
 def hidden_layers(model: nn.Module) -> str | None:
-    """The attribute in which layers are that PyTorch doesn't see."""
+    """The attribute in which layers are that PyTorch doesn't see, or weights."""
     for name, value in vars(model).items():
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-        if not name.startswith("_") and any(isinstance(part, nn.Module) for part in parts):
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+        weights = [part for part in parts if isinstance(part, Tensor) and part.numel() > 100]
+        if not name.startswith("_") and (weights or any(isinstance(part, nn.Module) for part in parts)):
             return name
     return None
 
@@ -74,8 +75,8 @@ def judge_network(seen: dict[str, Any], b: int) -> None:
     wrong_if(
         seen["hidden"],
         "hidden",
-        f"The layers in `self.{seen['hidden']}` are in a plain list or dict: no optimizer will find them.",
-        look="make them attributes, or use `nn.Sequential` or `nn.ModuleList`",
+        f"In `self.{seen['hidden']}` are layers in a plain list or dict, or weights: no optimizer will find them.",
+        look="make layers attributes, or use `nn.Sequential` or `nn.ModuleList`; make weights an `nn.Parameter`",
     )
     logits = seen["logits"]
     if not isinstance(logits, Tensor) or logits.shape != (b, 10) or logits.dtype != torch.float32:

@@ -78,21 +78,14 @@ def judge(answer: Any, rng: Inputs) -> None:
         f"Your optimizer took {seen['most']} steps with 80 batches. Use each batch for one step.",
         look="a loop inside the loop over the batches, or batches that are kept for a second round",
     )
+    fewer = seen["used"] < STEPS or 0 < seen["most"] < STEPS - 1  # `step(closure)` begins without a gradient
     wrong_if(
-        seen["used"] < STEPS or 0 < seen["most"] < STEPS - 1,  # `step(closure)` begins without a gradient
-        "fewer_steps",
-        f"You took {seen['used']} of the 80 batches, and {seen['most']} steps with a gradient. Take a step with each "
-        "batch, and with nothing else.",
-        look="`for images, labels in batches:`, and in it one `optimizer.step()`; a `return` or `break` in the loop; a "
-        "network that is made in the loop",
-    )
-    wrong_if(
-        accuracy < ENOUGH and steps < STEPS,
+        fewer or (accuracy < ENOUGH and steps < STEPS),
         "few_steps",
-        f"The network that you return has taken {steps} steps with a gradient, but there are 80 batches. "
-        f"{accuracy:.1%} of the garments are right, and at least 65% should be.",
-        look="`loss.backward()`, then `optimizer.step()`, for each batch, and no `zero_grad` between the two; an "
-        "optimizer for the weights of another network",
+        f"You took {seen['used']} of the 80 batches, and the network that you return has taken {steps} steps with a "
+        "gradient. Take one step with each batch, and with nothing else.",
+        look="`loss.backward()`, then `optimizer.step()`, for each batch, and no `zero_grad` between the two; a "
+        "`return` or `break` inside the loop; an optimizer of another network, or a network made inside the loop",
     )
     wrong_if(
         accuracy >= ENOUGH and near(between, (logits[::2] + logits[1::2]) / 2, atol=1e-3),

@@ -73,8 +73,7 @@ def observed(answer: Any, probe: Callable, *case: Any) -> Any:
         "graph_cut",
         "`backward()` finds no graph that leads to the weights: something before the loss has cut it.",
         "does not require grad",
-        look="no `no_grad`, `detach`, `item` or `argmax` between the model and `loss.backward()`: the loss takes the "
-        "logits themselves",
+        look="`no_grad`, `detach`, `item` or `argmax` before `loss.backward()`; the loss takes the logits themselves",
     ):
         return observe(answer, probe, *case)
 

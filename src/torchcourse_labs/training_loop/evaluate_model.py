@@ -99,7 +99,8 @@ def judge_case(seen: dict[str, Any], model: nn.Module, batches: list[Batch]) -> 
             expected=right,
             yours=yours,
         )
-        look = f"the {what} of the logits, without a softmax: a sum over all batches, divided by the number of images"
+        look = ("the cross-entropy of the logits, without a softmax", "a share, not in percent")[i]
+        look += ": a sum over all batches, divided once, after the loop, by the number of all images"
         same(yours, right, f"Your {what}", look=look)
 
 

@@ -60,14 +60,15 @@ def split(answer: Any, *given: Any) -> list[list[int]]:
 def judge_case(answer: Any, n: int, fraction: float, seed: int) -> None:
     training, validation = split(answer, n, fraction, seed)
     k, given = int(n * fraction), f"n = {n}, fraction = {fraction} and seed = {seed}"
+    together = training + validation
+    wrong_if(
+        len({*together}) < len(together) or not {*together} <= {*range(n)},
+        "not_each_once",
+        f"For {given}, the parts should have the indices 0 to {n - 1}, each once: some are repeated, or out of range.",
+        look="cut one order of all indices; `randint` repeats, `randperm` does not; `[-0:]` is everything, like `[0:]`",
+    )
     look = "where you cut: at `int(n * fraction)`, training part first; `[-0:]` is not empty, it is the same as `[0:]`"
     same([len(training), len(validation)], [n - k, k], f"The pair of lengths for {given}", look=look)
-    wrong_if(
-        sorted(training + validation) != [*range(n)],
-        "not_each_once",
-        f"Together, the parts should have the indices 0 to {n - 1}, each once.",
-        look="draw one order of all indices, and cut it; `randint` repeats indices, `randperm` does not",
-    )
     wrong_if(
         split(answer, n, fraction, seed)[1] != validation,
         "not_repeatable",

@@ -74,7 +74,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "There is a softmax before the cross-entropy, which has one inside: give it the logits as they are.",
     )
     look = "the loss: `F.cross_entropy` of the logits, the mean of the batch, as it is before the step"
-    same(loss, right["loss"], "The loss that you return", look=look)
+    same(loss, right["loss"], "The loss that you return", rtol=1e-5, atol=1e-6, look=look)
     after = "The model after your step (all its weights in one row)"
     look = "`backward()` of the mean loss that you return; between it and the step, nothing changes the gradients"
     same(seen["weights"], right["weights"], after, rtol=1e-5, atol=3e-6, look=look)

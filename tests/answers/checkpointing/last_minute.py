@@ -6,6 +6,7 @@ from support.answers import mutant, mutants
 from torchcourse_labs.checkpointing.last_minute import AGAIN, solution
 
 HANDLER = "lambda number, frame: asked.append(number)"
+DEFAULT = "signal.signal(signal.SIGUSR1, signal.SIG_DFL)"
 REDUCE = "dist.all_reduce(stop, op=dist.ReduceOp.MAX)"
 
 
@@ -42,11 +43,10 @@ WRONG = {
         mutant(solution, ("save(number", "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n            save(number")),
         *mutants(solution, HANDLER, "lambda number, frame: [save(number), asked.append(number)]", "signal.SIG_IGN"),
         *mutants(solution, REDUCE, "dist.broadcast(stop, src=0)"),
+        *mutants(solution, "all_reduce(stop, op", "reduce(stop, 0, op"),
         *mutants(solution, "ReduceOp.MAX", "ReduceOp.MIN"),
         mutant(solution, ("ReduceOp.MAX", "ReduceOp.SUM"), ("if stop:", "if stop == 1:")),
-        *mutants(
-            solution, "step(number)", "number == first and signal.signal(signal.SIGUSR1, signal.SIG_DFL); step(number)"
-        ),
+        *mutants(solution, "step(number)", f"number > first or {DEFAULT}; step(number)"),
         *mutants(solution, "save(number + 1)", "pass", "save(number)", "dist.get_rank() == 0 and save(number + 1)"),
         *mutants(solution, "save(last)", "pass", "save(number + 1)"),
         *mutants(solution, "range(first, last)", "range(first, last + 1)"),

@@ -21,6 +21,7 @@ WRONG = {
     "not_repeatable": [
         *mutants(solution, "torch.randperm(length, ", "torch.randint(0, length, (length,), "),
         *mutants(solution, "seed + epoch", "seed + epoch + __import__('time').time_ns() % 10**9"),
+        *mutants(solution, "seed + epoch", "hash(f'{seed} {epoch}')"),
     ],
     "overlap": [
         *mutants(solution, DEALT, "order", "torch.cat([order, order[: -length % world_size]])[rank::world_size]"),

@@ -18,6 +18,7 @@ RIGHT = [
 ]
 
 WRONG = {
+    "float32": [lambda value, dtype: solution(value, torch.float32)],
     None: [
         lambda value, dtype: torch.finfo(dtype).eps * 2.0 ** math.frexp(value)[1],
         lambda value, dtype: torch.finfo(dtype).eps * 2 ** math.floor(math.log2(value)),

@@ -25,7 +25,10 @@ RIGHT = [
 ]
 
 WRONG = {
-    "hidden": [mutant(solution, ("self.conv2 =", "self.more = [0]; self.more[0] ="), ("self.conv2(", "self.more[0]("))],
+    "hidden": [
+        mutant(solution, ("self.conv2 =", "self.more = [0]; self.more[0] ="), ("self.conv2(", "self.more[0](")),
+        mutant(solution, ("self.last =", "self.more = torch.ones(784, 10); self.last ="), (LOGITS, "x @ self.more")),
+    ],
     "after_last": mutants(solution, LOGITS, *(f"self.last(x).{end}" for end in ("softmax(1)", "tanh()", "relu()"))),
     "by_chance": mutants(solution, LOGITS, "self.last(F.dropout(x, 0.2))", "nn.Linear(16 * 7 * 7, 10)(x)"),
     "company": mutants(solution, LOGITS, "self.last(x - x.mean(0))"),
