@@ -62,7 +62,7 @@ def test_precision_measures_every_mode_that_is_worth_it(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_processes_take_turns_and_are_gone_afterwards(tmp_path):
     (one,) = quickly(tmp_path, "ddp")
     for world in one.results["worlds"]:
@@ -75,12 +75,7 @@ def test_processes_take_turns_and_are_gone_afterwards(tmp_path):
     assert not [child for child in psutil.Process().children(recursive=True) if "tools.bench.ddp" in child.cmdline()]
 
 
-@pytest.mark.slow
-def test_a_rank_that_fails_is_told(monkeypatch):
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no_such_network")
-    assert "no_such_network" in ddp.launch(2, [ddp.Row("plain", 1, 1, 4)], quick=True, patience=60)["error"]
-
-
+@pytest.mark.weekly
 def test_checkpoints_are_saved_in_all_ways(tmp_path):
     # In a process of its own: DCP asks the accelerator of its process, and other tests register a practice GPU.
     command = [sys.executable, "-m", "tools.bench", "--quick", "checkpoints", "--folder", str(tmp_path)]
@@ -137,6 +132,7 @@ def test_which_modes_a_gpu_has(monkeypatch):
 # Other libraries
 
 
+@pytest.mark.weekly
 def test_a_process_of_its_own_measures_a_library(monkeypatch, tmp_path):
     monkeypatch.setattr(libraries, "ENVIRONMENT", tmp_path)  # not there: the Python of the tests measures
     found = libraries.in_a_process("loop", libraries.Task("mlp", batch=16, images=160), repeats=2)

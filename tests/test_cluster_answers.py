@@ -65,7 +65,6 @@ def home(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("i", range(3))
 def test_the_right_job_scripts_start_a_process_for_each_gpu_of_each_node(site, home, i):
     script = right("job_script")[i]("world.py --lr 0.1", "small", 2, 2, 1, 5)
@@ -82,7 +81,6 @@ def test_the_right_job_scripts_start_a_process_for_each_gpu_of_each_node(site, h
     assert sorted(re.findall(r" on (n\d)", " ".join(lines))) == ["n1", "n1", "n2", "n2"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("i", range(3))
 def test_the_right_scripts_come_back_once_and_not_after_a_crash(site, home, i):
     (home / "stops.py").write_text(STOPS)

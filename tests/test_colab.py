@@ -49,14 +49,10 @@ def with_answers(chapter: course.Chapter) -> str:
     return nbformat.writes(lab)
 
 
-ALWAYS = [("00", "lecture"), ("06", "solution")]  # the first page that anyone opens; checks that start processes
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chapter", "kind"),
     [
-        pytest.param(chapter, kind, marks=() if (chapter.number, kind) in ALWAYS else pytest.mark.weekly)
+        pytest.param(chapter, kind, marks=() if (chapter.number, kind) == ("00", "lecture") else pytest.mark.weekly)
         for chapter in course.chapters()
         for kind in chapter.kinds
     ],

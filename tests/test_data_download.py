@@ -190,7 +190,6 @@ def load_at_once(root: Path, together, results) -> None:
     results.put([(ds.origin, len(ds), int(ds.labels.sum())) for ds in loaded])
 
 
-@pytest.mark.slow
 def test_several_processes_at_once(tmp_path):
     together, results = APART.Barrier(2), APART.Queue()
     processes = [APART.Process(target=load_at_once, args=(tmp_path, together, results)) for _ in range(2)]

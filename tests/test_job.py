@@ -170,7 +170,6 @@ def for_the_practice_cluster(text):
     return re.sub(r"--time=.*", "--time=00:30:00", text)
 
 
-@pytest.mark.slow
 def test_slurm_takes_the_options_of_every_site(tmp_path, monkeypatch):
     need("Slurm")
     monkeypatch.chdir(tmp_path)
@@ -211,7 +210,6 @@ with checkpoint.StopFlag(signal.SIGUSR1) as stop, distributed.setup("gloo") as m
 """
 
 
-@pytest.mark.slow
 def test_scripts_of_the_practice_cluster_run(tmp_path, monkeypatch):
     need("Slurm")
     monkeypatch.chdir(tmp_path)

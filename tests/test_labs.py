@@ -25,7 +25,6 @@ def shows(cell: nbformat.NotebookNode) -> bool:
     return any(each.get("text") or "text/plain" in each.get("data", {}) for each in cell.get("outputs", []))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.name)
 def test_an_untouched_lab_runs_to_its_end(chapter, tmp_path, monkeypatch):
     """Every exercise is "not attempted", there is no traceback and no warning, and what waits for an answer says so."""

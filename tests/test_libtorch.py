@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import jupytext
+import pytest
 import torch
 from conftest import need
 from support.answers import right
@@ -42,6 +43,7 @@ class Brightest(nn.Module):
         return images.float().mean(dim=(1, 3))[:, :10]
 
 
+@pytest.mark.weekly
 def test_the_program_reads_digits_without_python(tmp_path):
     """In a file with images for 7, 0 and 3, by a network that was compiled ahead of time in a process of its own."""
     need("compiler", "cmake")

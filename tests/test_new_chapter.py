@@ -161,7 +161,6 @@ def test_it_is_built(built):
     assert "99_demo.ipynb" in (built / "README.md").read_text()
 
 
-@pytest.mark.slow
 def test_it_passes_the_tests_of_every_chapter(built):
     """Those that the suite has for each chapter, and those of the guide and of the style; browsers are not needed."""
     files = ["build", "exercises", "grade", "grade_robust", "lint", "package", "release", "slides", "teaching"]
@@ -170,7 +169,7 @@ def test_it_passes_the_tests_of_every_chapter(built):
     run(built, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths, "-k", chosen)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_it_is_on_the_website_and_in_the_release(built):
     run(built, "-m", "tools.release")
     assert (built / "release" / "labs" / "99_demo.ipynb").is_file()

@@ -69,7 +69,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
 def test_srun_starts_one_world_on_two_nodes(site, home):
     (home / "train.py").write_text(TRAINING)
     lines = ask(site, "srun --nodes=2 --ntasks-per-node=1 python train.py").splitlines()
@@ -89,7 +88,6 @@ def test_more_memory_than_asked_for_ends_a_job(site, home):
     assert "exceeded memory limit" in (home / "out").read_text()
 
 
-@pytest.mark.slow
 def test_a_node_that_dies_costs_no_job(site, home):
     job(
         home,

@@ -92,6 +92,7 @@ def test_the_wheel_is_the_same_each_time_and_from_the_source_distribution(tree, 
     assert build_wheel(tmp_path, unpacked).read_bytes() == wheel.read_bytes()
 
 
+@pytest.mark.weekly
 def test_publishing_as_documented_puts_the_wheel_where_notebooks_look(tmp_path):
     """The commands of docs/release.md, with a repository on this machine; a second release continues the first."""
     text = (course.ROOT / "docs" / "release.md").read_text()

@@ -71,6 +71,7 @@ def built():
     return os.environ | command.environment(command.build())
 
 
+@pytest.mark.weekly
 def test_every_process_sees_a_device_that_refuses_and_computes(built):
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=built, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\nFalse\n", "")

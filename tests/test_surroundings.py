@@ -92,7 +92,6 @@ print("picture", len(plots._small_png(figure)) < 100_000)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ties a process to cores, and starts ranks by forking")
 def test_a_sites_settings_do_no_harm(tmp_path):
     (tmp_path / "matplotlibrc").write_text(MATPLOTLIBRC)

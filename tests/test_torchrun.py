@@ -22,7 +22,7 @@ from conftest import is_alive, wait_until
 from torchcourse.distributed import magic, warm
 from torchcourse.errors import CourseError
 
-pytestmark = [pytest.mark.skipif(os.name != "posix", reason="%%torchrun needs Linux or macOS"), pytest.mark.slow]
+pytestmark = [pytest.mark.skipif(os.name != "posix", reason="%%torchrun needs Linux or macOS")]
 
 
 @pytest.fixture(autouse=True)

@@ -73,7 +73,6 @@ def test_packages_satisfy_the_index(packages):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.slow
 def test_packages_install_in_an_empty_environment(packages, tmp_path):
     """The wheel with what it needs, PyTorch included, which uv takes from its cache; then the sdist in its place."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
