@@ -189,7 +189,7 @@ def test_a_file_that_is_no_notebook_fails_with_one_sentence(tmp_path):
 
 def judged(values=None, ranges=None, **measured) -> run.Result:
     result = run.Result("05_small", "lecture", "cpu", **measured)
-    run.judge(result, {"cpu.real": {"seconds": 10, "mib": 1000}}, ranges or {}, values or {})
+    run.check_ranges(result, {"cpu.real": {"seconds": 10, "mib": 1000}}, ranges or {}, values or {})
     return result
 
 

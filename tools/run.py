@@ -125,7 +125,7 @@ def first_error(notebook: NotebookNode, run: Execution) -> CellError | None:
 # Judging
 
 
-def judge(
+def check_ranges(
     result: Result,
     budget: Mapping[str, Mapping[str, float]],
     ranges: Mapping[str, Mapping[str, list[float]]],
@@ -236,7 +236,7 @@ def run_notebook(
                 result.notes.append(f"left out: the check of {name} needs something that this machine lacks")
             elif outcome != "correct":
                 result.failures.append(f"the check of {name} says: {outcome}")
-    judge(result, budget, ranges, recorded(notebook))
+    check_ranges(result, budget, ranges, recorded(notebook))
     return result
 
 
