@@ -73,11 +73,13 @@ def test_who_is_a_task_of_slurm(started):
     assert (found and (found.rank, found.size, found.address and found.address[0])) == world
 
 
-def test_missing_variables_are_named(alone):
-    for name, value in (TORCHRUN | {"MASTER_ADDR": "", "MASTER_PORT": ""}).items():
-        alone.setenv(name, value)
-    with pytest.raises(CourseError, match="RANK is set, but MASTER_ADDR and MASTER_PORT not"):
-        distributed.setup()
+def test_contradictions_are_said():
+    for change, words in (
+        ({"RANK": "4"}, "RANK is 4, but WORLD_SIZE is 4"),
+        ({"MASTER_ADDR": "", "MASTER_PORT": ""}, "MASTER_ADDR and MASTER_PORT not"),
+    ):
+        with pytest.raises(CourseError, match=words):
+            distributed._from_torchrun(TORCHRUN | change)
 
 
 def test_one_process_of_its_own_must_be_asked_for(alone):

@@ -16,8 +16,10 @@ import psutil
 import pytest
 import torch
 from conftest import is_alive, wait_until
+from IPython.core.error import UsageError
 
 from torchcourse.distributed import launcher, magic
+from torchcourse.distributed.rank import Job
 from torchcourse.errors import CourseError
 
 pytestmark = [pytest.mark.skipif(os.name != "posix", reason="%%torchrun needs Linux or macOS"), pytest.mark.slow]
@@ -59,7 +61,7 @@ def run(line, cell):
     with contextlib.redirect_stdout(shown):
         try:
             magic.torchrun(line, textwrap.dedent(cell))
-        except CourseError as error:
+        except (CourseError, UsageError) as error:
             sentence = str(error)
     return shown.getvalue(), sentence
 
@@ -317,7 +319,7 @@ def test_what_a_warm_process_imports_asks_no_gpu():
 
 
 def test_where_nothing_can_be_forked_torchrun_is_started(monkeypatch):
-    monkeypatch.setattr(launcher, "FORKS", False)
+    monkeypatch.setattr(launcher, "METHOD", "spawn")
     shown, sentence = run("-n 1", "import os; print(os.environ['WORLD_SIZE'])")
     assert sentence is None and shown == "[rank 0] 1\n"
 
@@ -351,7 +353,7 @@ Current thread 0x00008f (most recent call first):
   File "cell.py", line 4 in <module>
 """
     source = "# torchrun\n    reduce(gradient)\n\naverage()"
-    run = magic._Run(launcher.Job("cell.py", "", source, 2, 0, "", {}), 1, False)
+    run = magic._Run(Job("cell.py", "", source, 2, 0, "", {}), 1, False)
     assert run._place(stack) == "in line 2: reduce(gradient)   (waiting in `all_reduce`)"
     assert run._place("") == "not yet in your code"
 
@@ -375,7 +377,7 @@ DIED = "failed (exitcode: -11) local_rank: 0 (pid: 7) of fn: run"
     ],
 )
 def test_what_is_said_of_ranks_that_failed(tmp_path, failures, log, sentence):
-    run = magic._Run(launcher.Job("cell.py", "", "", 2, 0, str(tmp_path), {}), 1, False)
+    run = magic._Run(Job("cell.py", "", "", 2, 0, str(tmp_path), {}), 1, False)
     (tmp_path / "launcher.log").write_text(log)
     for rank, (message, moment) in failures.items():
         report = {"rank": rank, "time": moment, "type": "ValueError", "message": message, "line": 3, "traceback": "T"}

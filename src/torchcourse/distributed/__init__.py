@@ -71,7 +71,7 @@ def setup(backend: str | None = None, alone: bool = False) -> Process:
         (rank 0 says so) or if there is none.
     alone: True makes a group of one process where no launcher has started this one (for trying out a script).
 
-    Raises CourseError where the variables are missing or contradict one another, or if there is a group already.
+    Raises CourseError where the variables are missing, or if there is a group already.
     """
     if dist.is_initialized():
         raise CourseError("This process has a process group already: call `setup()` once, or leave its `with` block.")
@@ -126,8 +126,10 @@ def _from_torchrun(env: Any) -> _World | None:
     names = ("WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     if missing := [name for name in names if not env.get(name)]:
         raise CourseError(f"RANK is set, but {' and '.join(missing)} not: a launcher sets them all. {HOW}")
-    address = env["MASTER_ADDR"], int(env["MASTER_PORT"])
-    return _World(int(env["RANK"]), int(env["WORLD_SIZE"]), int(env["LOCAL_RANK"]), address)
+    rank, size = int(env["RANK"]), int(env["WORLD_SIZE"])
+    if rank >= size:  # the others would wait for half an hour
+        raise CourseError(f"RANK is {rank}, but WORLD_SIZE is {size}: ranks go from 0 to {size - 1}. {HOW}")
+    return _World(rank, size, int(env["LOCAL_RANK"]), (env["MASTER_ADDR"], int(env["MASTER_PORT"])))
 
 
 def _from_slurm(env: Any) -> _World | None:
@@ -196,6 +198,8 @@ def load_ipython_extension(shell: Any) -> None:
 
     def torchrun(line: str, cell: str) -> None:
         """Run the cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [name.py]`."""
+        if os.name != "posix":
+            raise CourseError("%%torchrun needs Linux or macOS: on Windows use WSL, or a hub.")
         from torchcourse.distributed import magic
 
         magic.torchrun(line, cell)

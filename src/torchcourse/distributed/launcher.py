@@ -17,38 +17,24 @@ import shutil
 import signal
 import sys
 import threading
-from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher import LaunchConfig, elastic_launch
 
-from torchcourse.distributed import rank
+from torchcourse.distributed.rank import Job, run
 from torchcourse.distributed.watcher import adopt_orphans, end_all
 
-FORKS = sys.platform == "linux"
+METHOD = "fork" if sys.platform == "linux" else "spawn"
 STOP = signal.SIGUSR1  # ends a launcher and all below it; PyTorch's launcher has handlers of its own for the usual ones
-
-
-@dataclass(frozen=True)
-class Job:
-    """A cell that is to run in several processes."""
-
-    name: str  # the file that tracebacks show
-    file: str  # where it is
-    source: str
-    ranks: int
-    max_restarts: int
-    scratch: str  # the folder for all that the launcher and the ranks write down
-    environment: dict[str, str]
 
 
 def start(job: Job) -> BaseProcess:
     """Start the launcher of a job, and with the first one the fork server."""
-    context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
-    if FORKS:  # every optimizer and every DistributedDataParallel imports torch._dynamo
-        context.set_forkserver_preload(["torch._dynamo", __name__])
+    context = multiprocessing.get_context("forkserver" if METHOD == "fork" else "spawn")
+    # Every optimizer and every DistributedDataParallel imports torch._dynamo.
+    context.set_forkserver_preload(["torch._dynamo", __name__])
     process = context.Process(target=launch, args=(job,))
     process.start()
     return process
@@ -90,8 +76,8 @@ def launch(job: Job) -> None:
         rdzv_endpoint="localhost:0",
         local_addr="127.0.0.1",  # the machine's own name may lead nowhere
         logs_specs=DefaultLogsSpecs(log_dir=f"{job.scratch}/logs"),
-        start_method="fork" if FORKS else "spawn",
+        start_method=METHOD,
     )
     with contextlib.suppress(ChildFailedError):  # the rank has written down why, or the log says that it has not
-        elastic_launch(config, rank.run)(job)
+        elastic_launch(config, run)(job)
     end()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -21,14 +22,15 @@ import time
 import traceback
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from IPython.core.magic_arguments import MagicArgumentParser
 
 from torchcourse.distributed import launcher, places
 from torchcourse.distributed.network import loopback
-from torchcourse.distributed.rank import CONSEQUENCE
+from torchcourse.distributed.rank import CONSEQUENCE, Job
 from torchcourse.errors import CourseError
 
-START_LIMIT = 120.0  # seconds until all ranks run: it is the launcher that takes them, and no fault of the cell
 LOOK_AGAIN = 0.05  # seconds between two looks at what the ranks have printed
 ENDING = 60.0  # seconds that the launcher has to end all processes: it takes two, but the machine may be busy
 # What libraries print below Python and is of no use in a notebook.
@@ -59,20 +61,12 @@ def torchrun(line: str, cell: str) -> None:
         if options.name:
             print(f"Written to {name}")
         ranks, restarts = options.nproc_per_node, options.max_restarts
-        job = launcher.Job(name, str(file), source, ranks, restarts, scratch, _environment(ranks))
+        job = Job(name, str(file), source, ranks, restarts, scratch, _environment(ranks))
         _Run(job, options.timeout, options.expect_timeout).run()
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise CourseError(
-            f"%%torchrun: {message}. For example: `%%torchrun --nproc-per-node 2 --timeout 120`, "
-            "with `name.py` at the end if the file should be kept."
-        )
-
-
 def _options(line: str) -> argparse.Namespace:
-    parser = _Parser(prog="%%torchrun", add_help=False)
+    parser = MagicArgumentParser("%%torchrun")
     parser.add_argument("--nproc-per-node", "-n", type=int, required=True)
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--max-restarts", type=int, default=0)
@@ -107,20 +101,19 @@ def _environment(ranks: int) -> dict[str, str]:
         # After a restart the ranks would read the addresses of the ones that died, and wait for them forever.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
-    # Gloo would look up the machine's name, too. A site's choice of interface is for its nodes.
-    fixed = {"GLOO_SOCKET_IFNAME": loopback()}
-    # A notebook inside a job must not pass on its own identity.
-    outside = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
-    outside |= {"NCCL_SOCKET_IFNAME"}
-    return defaults | {name: value for name, value in os.environ.items() if name not in outside and value} | fixed
+    # A site's choice of interface is for its nodes. Without one, gloo would look up the machine's name.
+    inherited = {name: value for name, value in os.environ.items() if value and name != "NCCL_SOCKET_IFNAME"}
+    return defaults | inherited | {"GLOO_SOCKET_IFNAME": loopback()}
 
 
 class _Run:
     """One start of the launcher, and what is said at its end. What each rank does is read from its files."""
 
-    def __init__(self, job: launcher.Job, timeout: float, expect_timeout: bool) -> None:
+    def __init__(self, job: Job, timeout: float, expect_timeout: bool) -> None:
         self.job, self.timeout, self.expect_timeout = job, timeout, expect_timeout
         self.scratch, self.size = Path(job.scratch), job.ranks
+        self.log = self.scratch / "launcher.log"
+        self.log.touch()
         self.attempt = 0  # how often the launcher has started the ranks again
         self.shown: dict[Path, int] = {}  # bytes of each file that have been shown
 
@@ -128,8 +121,6 @@ class _Run:
 
     def run(self) -> None:
         """Start, show what comes, wait for the end, explain it."""
-        if os.name != "posix":
-            raise CourseError("%%torchrun needs Linux or macOS: on Windows use WSL, or a hub.")
         try:
             process = launcher.start(self.job)
             try:
@@ -149,13 +140,12 @@ class _Run:
 
     def _follow(self, process: BaseProcess) -> bool:
         """Print what comes until the launcher ends. False when the time is up."""
-        limit = time.monotonic() + max(self.timeout, START_LIMIT)
-        started = False
+        limit = math.inf  # until all ranks run: it is the launcher that takes its time, and no fault of the cell
         while process.is_alive():
             process.join(LOOK_AGAIN)
             self._show()
-            if not started and len(list(self.scratch.glob("0-*.pid"))) == self.size:
-                started, limit = True, time.monotonic() + self.timeout
+            if limit == math.inf and len(self._having("pid")) == self.size:
+                limit = time.monotonic() + self.timeout
             if time.monotonic() > limit:
                 return False
         return True
@@ -208,16 +198,12 @@ class _Run:
         found = [json.loads(self._file(rank, "failed").read_text("utf-8")) for rank in self._having("failed")]
         return sorted(found, key=lambda failure: (bool(CONSEQUENCE.search(failure["message"])), failure["time"]))
 
-    def _log(self) -> str:
-        file = self.scratch / "launcher.log"
-        return file.read_text("utf-8", "replace") if file.exists() else ""
-
     def _death(self) -> tuple[int, int] | None:
         """The rank that was gone at once, without an exception, and its exit code.
 
         The launcher writes down who ended first, once for each attempt that failed.
         """
-        ended = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)", self._log())
+        ended = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)", self.log.read_text("utf-8", "replace"))
         if len(ended) <= self.attempt:
             return None
         code, rank = map(int, ended[self.attempt])
@@ -239,16 +225,14 @@ class _Run:
             memory = " (perhaps for want of memory)" if code == -signal.SIGKILL else ""
             raise CourseError(f"Rank {rank} ended without an exception: {why}{memory}." + self._others(rank))
         if not failures:
-            print("\n".join(self._log().strip().splitlines()[-15:]))
+            print("\n".join(self.log.read_text("utf-8", "replace").strip().splitlines()[-15:]))
             raise CourseError("The launcher could not run the cell: its own last lines are above.")
         first = failures[0]
         print(f"\nRank {first['rank']} failed first:\n{first['traceback'].rstrip()}")
         what = f" in line {first['line']}" if first["line"] else ""
         what += f" with {_short(first)}."
-        alike = [
-            failure for failure in failures if all(failure[key] == first[key] for key in ("type", "line", "message"))
-        ]
-        if len(alike) == self.size > 1:
+        kinds = {(failure["type"], failure["line"], failure["message"]) for failure in failures}
+        if len(failures) == self.size > len(kinds) == 1:
             raise CourseError(f"All {self.size} ranks failed{what}")
         raise CourseError(f"Rank {first['rank']} failed{what}" + self._others(first["rank"]))
 
@@ -304,6 +288,5 @@ def _end(process: BaseProcess) -> None:
 
 def _short(failure: dict[str, Any]) -> str:
     text = f"{failure['type']}: {failure['message']}".strip().splitlines()[0].removesuffix(":")
-    if CONSEQUENCE.search(text):
-        text = re.sub(r"(Connection \w+ by peer).*", r"\1", text)  # then come ports and advice
+    text = re.sub(r"(Connection \w+ by peer).*", r"\1", text)  # then come ports and advice
     return text if len(text) < 200 else text[:200].rstrip() + " …"

@@ -7,8 +7,6 @@ The file runs as `__main__`, as if torchrun had started it. On top of that:
 - a signal makes Python write down where it is, even in the middle of a call that never returns.
 """
 
-from __future__ import annotations
-
 import atexit
 import faulthandler
 import gc
@@ -23,19 +21,29 @@ import threading
 import time
 import traceback
 import types
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy
 import torch
-
-if TYPE_CHECKING:
-    from torchcourse.distributed.launcher import Job
 
 # Errors of a rank that has lost another one.
 CONSEQUENCE = re.compile(
     r"Connection (closed|reset)|Broken pipe|failed to recv|recvValue failed|remote (worker|process)"
 )
 CAUSE_FIRST = 5.0  # seconds that the lost rank has to say why
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell that is to run in several processes."""
+
+    name: str  # the file that tracebacks show
+    file: str  # where it is
+    source: str
+    ranks: int
+    max_restarts: int
+    scratch: str  # the folder for all that the launcher and the ranks write down
+    environment: dict[str, str]
 
 
 class Lines(io.TextIOBase):
@@ -57,9 +65,6 @@ class Lines(io.TextIOBase):
         """Write the line that was begun and never ended: until then, `flush` leaves it alone."""
         if self.begun:
             self.write("\n")
-
-    def writable(self) -> bool:
-        return True
 
     def fileno(self) -> int:
         return 1
