@@ -33,10 +33,7 @@ __all__ = ["Process", "load_ipython_extension", "loopback", "on_loopback", "regi
 
 _groups = itertools.count()  # how often this process has called setup(); all ranks call it equally often
 
-HOW = (
-    "Start it with `torchrun --nproc-per-node 2 script.py`, in a notebook with `%%torchrun -n 2`, "
-    "or with `srun` on a cluster."
-)
+HOW = "Start it with `torchrun --nproc-per-node 2 script.py`, in a notebook with `%%torchrun -n 2`, or with `srun`."
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ loaded has to be set before the first cell. macOS's own libraries do not survive
 """
 
 import contextlib
-import gc
 import multiprocessing
 import os
 import shutil
@@ -33,8 +32,7 @@ STOP = signal.SIGUSR1  # ends a launcher and all below it; PyTorch's launcher ha
 def start(job: Job) -> BaseProcess:
     """Start the launcher of a job, and with the first one the fork server."""
     context = multiprocessing.get_context("forkserver" if METHOD == "fork" else "spawn")
-    # Every optimizer and every DistributedDataParallel imports torch._dynamo.
-    context.set_forkserver_preload(["torch._dynamo", __name__])
+    context.set_forkserver_preload(["torchcourse.preload"])
     process = context.Process(target=launch, args=(job,))
     process.start()
     return process
@@ -43,7 +41,6 @@ def start(job: Job) -> BaseProcess:
 def launch(job: Job) -> None:
     """Run a job on its ranks, and again after a failure, as often as it allows."""
     os.setsid()  # an interrupt is for the notebook
-    gc.freeze()  # what is there now is shared by all forks, as long as no collection touches it
     log = os.open(f"{job.scratch}/launcher.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)

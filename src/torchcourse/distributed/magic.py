@@ -33,9 +33,10 @@ from torchcourse.errors import CourseError
 
 LOOK_AGAIN = 0.05  # seconds between two looks at what the ranks have printed
 ENDING = 60.0  # seconds that the launcher has to end all processes: it takes two, but the machine may be busy
-# What libraries print below Python and is of no use in a notebook.
+# What libraries print below Python and is of no use in a notebook; of a stack, what called the cell.
 CHATTER = re.compile(
-    r"\[Gloo\] Rank \d+ is connected|socket\.cpp|TCPStore\.cpp|Redirects are currently not supported|Extension modules:"
+    r"\[Gloo\] Rank \d+ is connected|socket\.cpp|TCPStore\.cpp|Redirects are currently not supported"
+    r'|Extension modules:|File ".*/(multiprocessing|elastic|launcher|torchcourse/distributed)/|File "<string>"'
 )
 
 
@@ -229,8 +230,7 @@ class _Run:
             raise CourseError("The launcher could not run the cell: its own last lines are above.")
         first = failures[0]
         print(f"\nRank {first['rank']} failed first:\n{first['traceback'].rstrip()}")
-        what = f" in line {first['line']}" if first["line"] else ""
-        what += f" with {_short(first)}."
+        what = (f" in line {first['line']}" if first["line"] else "") + f" with {_short(first)}."
         kinds = {(failure["type"], failure["line"], failure["message"]) for failure in failures}
         if len(failures) == self.size > len(kinds) == 1:
             raise CourseError(f"All {self.size} ranks failed{what}")

@@ -95,6 +95,7 @@ def run(job: Job) -> None:
     faulthandler.register(signal.SIGUSR1, open(mine + ".stack", "w"), all_threads=False)  # noqa: SIM115
     note(mine + ".pid", pid=os.getpid())
 
+    atexit.unregister(gc.unfreeze)  # a matter of the fork server, which is to share its memory (importing.py)
     numpy.random.seed()  # forks would all draw the same; Python's own generator sees to that itself
     torch.default_generator.seed()
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # read long ago, in the process that this is a fork of
