@@ -41,6 +41,8 @@ def start(job: Job) -> BaseProcess:
 def launch(job: Job) -> None:
     """Run a job on its ranks, and again after a failure, as often as it allows."""
     os.setsid()  # an interrupt is for the notebook
+    if not os.path.exists(job.scratch):  # it was interrupted while the fork server began
+        return
     log = os.open(f"{job.scratch}/launcher.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)

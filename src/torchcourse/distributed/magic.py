@@ -118,8 +118,6 @@ class _Run:
         self.attempt = 0  # how often the launcher has started the ranks again
         self.shown: dict[Path, int] = {}  # bytes of each file that have been shown
 
-    # ------------------------------ the time while it runs
-
     def run(self) -> None:
         """Start, show what comes, wait for the end, explain it."""
         try:
