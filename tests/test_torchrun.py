@@ -301,14 +301,13 @@ def test_restarts_are_visible(monkeypatch, shared):
 
 
 @pytest.mark.gpu
-def test_what_a_warm_process_imports_asks_no_gpu():
+def test_what_the_fork_server_imports_asks_no_gpu():
     """CUDA cannot be used in a fork of a process that has asked it for anything, be it how many GPUs there are."""
     code = """
         import torch
         asked = []
         torch._C._cuda_getDeviceCount = lambda: asked.append("how many?") or 0
-        import torch._dynamo
-        from torchcourse.distributed import launcher
+        import torchcourse.preload
         print(asked, torch.cuda.is_initialized())
         torch.cuda.is_available()
         print(asked if torch.version.cuda else ["how many?"])
