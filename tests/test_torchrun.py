@@ -8,18 +8,18 @@ import io
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 import torch
 from conftest import is_alive, wait_until
+from IPython.core.error import UsageError
 
-from torchcourse.distributed import magic, warm
+from torchcourse.distributed import launcher, magic
+from torchcourse.distributed.rank import Job
 from torchcourse.errors import CourseError
 
 pytestmark = [pytest.mark.skipif(os.name != "posix", reason="%%torchrun needs Linux or macOS")]
@@ -36,12 +36,13 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     yield tmp_path / "here"
     assert not left_over(str(tmp_path)), "processes of this test are still running"
-    if warm._warm:
-        warmed = psutil.Process(warm._warm.process.pid)
-        wait_until(lambda: not any(map(is_alive, warmed.children(recursive=True))))
+    (server,) = [child for child in psutil.Process().children() if "forkserver" in str(child.cmdline())] or [None]
+    assert not server or not any(map(is_alive, server.children(recursive=True)))
     left = [path.name for path in (tmp_path / "tmp").iterdir()]
-    # `import torch._dynamo` makes a folder for code that nobody has compiled yet.
-    assert [name for name in left if not name.startswith("torchinductor")] == [], "left in the temporary folder"
+    # `import torch._dynamo` makes a folder for code that nobody has compiled yet, the fork server one for its socket.
+    assert [name for name in left if not name.startswith(("torchinductor", "pymp-"))] == [], (
+        "left in the temporary folder"
+    )
 
 
 def left_over(words):
@@ -60,7 +61,7 @@ def run(line, cell):
     with contextlib.redirect_stdout(shown):
         try:
             magic.torchrun(line, textwrap.dedent(cell))
-        except CourseError as error:
+        except (CourseError, UsageError) as error:
             sentence = str(error)
     return shown.getvalue(), sentence
 
@@ -85,14 +86,14 @@ def test_lines_come_at_once_and_whole(folder):
     """
     screen = Screen()
     with contextlib.redirect_stdout(screen):
-        magic.torchrun("-n 2 -- --epochs 3", textwrap.dedent(cell))
+        magic.torchrun("-n 2", textwrap.dedent(cell))
     (folder / "go").unlink()
     threads = max(1, len(os.sched_getaffinity(0)) // 2) if hasattr(os, "sched_getaffinity") else os.cpu_count() // 2
     lines = screen.getvalue().splitlines()
     for rank in "01":
         mine = [line.removeprefix(f"[rank {rank}] ") for line in lines if line.startswith(f"[rank {rank}] ")]
         mine.remove("from a child")
-        said = f"threads {threads} __main__ ['cell.py', '--epochs', '3']"
+        said = f"threads {threads} __main__ ['cell.py']"
         assert mine == ["waiting ✓ ünïcode 漢字", rank * 10_000, said, "30 %", "no newline at the end"]
     assert len(lines) == 12 and list(folder.iterdir()) == []
 
@@ -170,20 +171,6 @@ def test_a_cell_that_is_meant_to_run_out_of_time():
         assert said in run("-n 2 --expect-timeout", cell)[1], "another end is not taken for it"
 
 
-def test_two_cells_at_once(folder):
-    cell = """
-        from torchcourse import distributed
-        import torch, torch.distributed as dist
-        with distributed.setup() as me:
-            mine = torch.tensor([VALUE])
-            dist.all_reduce(mine)
-            open(f"VALUE-{me.rank}-{mine.item()}", "w").close()
-    """
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda value: magic.torchrun("-n 2", textwrap.dedent(cell).replace("VALUE", value)), "58"))
-    assert {file.name for file in folder.iterdir()} == {"5-0-10", "5-1-10", "8-0-16", "8-1-16"}
-
-
 SCRIPT = """
 from torchcourse.distributed import magic
 for cell in range(2):
@@ -207,7 +194,7 @@ def test_nothing_is_left_of_a_notebook(folder):
     for cell, number in enumerate([signal.SIGINT, signal.SIGKILL]):
         wait_until(lambda cell=cell: all((folder / f"started{cell}{rank}").exists() for rank in range(2)))
         family = {process for process in notebook.children(recursive=True) if is_alive(process)}
-        # A watcher, a launcher, two ranks; where they are forked, the warm process.
+        # A launcher, two ranks, a helper of multiprocessing; where they are forked, the fork server.
         assert len(family) == (5 if sys.platform == "linux" else 4) and warmed <= family
         if number == signal.SIGINT and sys.platform == "linux":
             warmed = set(notebook.children())
@@ -220,31 +207,32 @@ def test_nothing_is_left_of_a_notebook(folder):
 
 
 SIGNALED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-import watcher
+import os, signal, subprocess, sys
+from torchcourse.distributed import watcher
 
-def signaled(*_):
+def signaled(*_, **__):
     os.kill(os.getpid(), signal.SIGTERM)
 
-def start():
+def popen(*_, **__):
     signaled()
-    return type("Child", (), {"poll": signaled})()
+    return type("Child", (), {"wait": signaled})()
 
-def end_all(known):
-    signaled()
-    print("all ended")
+def end_all():
+    if not ended:
+        ended.append(True)
+        signaled()
+    print("all ended", flush=True)
 
-watcher.end_all = end_all
-print(watcher.watch("no folder", start))
+ended, watcher.end_all, subprocess.Popen = [], end_all, popen
+watcher.watch("no folder", [])
 """
 
 
 def test_a_watcher_ends_everything_whenever_a_signal_comes():
     """At the start, while it looks, and in the middle of the ending: its notebook is dead, too, for the pipe ended."""
-    command = [sys.executable, "-c", SIGNALED, os.path.dirname(warm.__file__)]
+    command = [sys.executable, "-c", SIGNALED]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
-    assert done.stdout.split("\n")[:2] == ["all ended", "1"], done.stderr
+    assert done.stdout.startswith("all ended") and done.returncode == 1, done.stderr
 
 
 def test_a_rank_is_like_a_new_process(folder, monkeypatch):
@@ -270,17 +258,6 @@ def test_a_rank_is_like_a_new_process(folder, monkeypatch):
     assert len(set(seen)) == 12
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux are processes forked")
-def test_a_warm_process_ends_when_nobody_uses_it():
-    ours, theirs = socket.socketpair()
-    code = "import sys, warm; warm.IDLE_LIMIT = 0.2; warm.main()"
-    with ours, theirs:
-        end = subprocess.run(
-            [sys.executable, "-c", code, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd=magic.HERE, timeout=600
-        )
-    assert end.returncode == 0
-
-
 @pytest.mark.gpu
 def test_ranks_train_on_the_device_they_have():
     """Forks use the GPU, and where there is one for two ranks, they share it."""
@@ -304,13 +281,7 @@ def test_ranks_train_on_the_device_they_have():
 
 @pytest.mark.parametrize("shared", ["1", "0"], ids=["a store for each attempt", "torchrun's own store"])
 def test_restarts_are_visible(monkeypatch, shared):
-    """Both ways to a group that does not find the addresses of the dead: by what the magic sets, and by `setup()`.
-
-    The warm process is used until libraries would see other variables. That costs a new one, so this is the last test
-    that needs one, and what the magic sets anyway comes first.
-    """
-    run("-n 2", "print(1)")
-    before = warm._warm
+    """Both ways to a group that does not find the addresses of the dead: by what the magic sets, and by `setup()`."""
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", shared)
     cell = """
         import os
@@ -327,19 +298,16 @@ def test_restarts_are_visible(monkeypatch, shared):
     assert "rank 1 failed with ZeroDivisionError" in lines[2] and "restart 1 of 1" in lines[2]
     for attempt, two in ((0, lines[:2]), (1, lines[3:])):
         assert sorted(two) == [f"[rank {rank}] attempt {attempt} {shared}" for rank in range(2)]
-    if warm.POSSIBLE:
-        assert (warm._warm is before) == (before.process.poll() is None) == (shared == "1")
 
 
 @pytest.mark.gpu
-def test_what_a_warm_process_imports_asks_no_gpu():
+def test_what_the_fork_server_imports_asks_no_gpu():
     """CUDA cannot be used in a fork of a process that has asked it for anything, be it how many GPUs there are."""
     code = """
         import torch
         asked = []
         torch._C._cuda_getDeviceCount = lambda: asked.append("how many?") or 0
-        import torch._dynamo
-        from torchcourse.distributed import launcher, watcher
+        import torchcourse.preload
         print(asked, torch.cuda.is_initialized())
         torch.cuda.is_available()
         print(asked if torch.version.cuda else ["how many?"])
@@ -350,7 +318,7 @@ def test_what_a_warm_process_imports_asks_no_gpu():
 
 
 def test_where_nothing_can_be_forked_torchrun_is_started(monkeypatch):
-    monkeypatch.setattr(warm, "POSSIBLE", False)
+    monkeypatch.setattr(launcher, "METHOD", "spawn")
     shown, sentence = run("-n 1", "import os; print(os.environ['WORLD_SIZE'])")
     assert sentence is None and shown == "[rank 0] 1\n"
 
@@ -359,7 +327,7 @@ def test_what_cannot_run_is_said_and_not_started(monkeypatch, folder):
     def refuse(*_, **__):
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(launcher, "start", refuse)
     shown, sentence = run("-n 2", "x = 1\nfor i in range(3)\n    print(i)\n")
     assert shown.splitlines()[:2] == ['  File "cell.py", line 3', "    for i in range(3)"]
     assert "in line 3" in sentence and "nothing was started" in sentence
@@ -368,8 +336,6 @@ def test_what_cannot_run_is_said_and_not_started(monkeypatch, folder):
         ("", "nproc-per-node"),
         ("-n 0", "not a number of processes"),
         ("-n 2 train", "does not end in .py"),
-        ("-n 2 'train.py", "quotation"),
-        ("-n 2 --timeout -1", "not negative"),
     ):
         assert words in run(line, "print(1)")[1]
     assert list(folder.iterdir()) == []
@@ -385,36 +351,37 @@ Current thread 0x00008f (most recent call first):
   File "cell.py", line 2 in average
   File "cell.py", line 4 in <module>
 """
-    run = object.__new__(magic._Run)
-    run.name, run.lines = "cell.py", ["# torchrun", "    reduce(gradient)", "", "average()"]
+    source = "# torchrun\n    reduce(gradient)\n\naverage()"
+    run = magic._Run(Job("cell.py", "", source, 2, 0, "", {}), 1, False)
     assert run._place(stack) == "in line 2: reduce(gradient)   (waiting in `all_reduce`)"
     assert run._place("") == "not yet in your code"
 
 
 BOOM = "failed in line 3 with ValueError: boom."
+DIED = "failed (exitcode: -11) local_rank: 0 (pid: 7) of fn: run"
 
 
 @pytest.mark.parametrize(
-    ("failures", "exit_codes", "sentence"),
+    ("failures", "log", "sentence"),
     [
-        ({0: ("boom", 5.0), 1: ("boom", 4.0)}, {}, f"All 2 ranks {BOOM}"),
-        ({1: ("boom", 5.0)}, {}, f"Rank 1 {BOOM} torchrun then stopped rank 0."),
+        ({0: ("boom", 5.0), 1: ("boom", 4.0)}, "", f"All 2 ranks {BOOM}"),
+        ({1: ("boom", 5.0)}, "", f"Rank 1 {BOOM} torchrun then stopped rank 0."),
         (  # one lost the other, and was quicker to say so
             {0: ("Connection closed by peer [127.0.0.1]:7", 4.0), 1: ("boom", 5.0)},
-            {},
+            "",
             f"Rank 1 {BOOM} After that, rank 0 failed with ValueError: Connection closed by peer.",
         ),
-        ({}, {"0": 1}, "Rank 0 ended before your cell began"),
+        ({1: ("boom", 5.0)}, DIED, "Rank 0 ended without an exception: signal SIGSEGV. After that, rank 1 failed"),
+        ({}, "no module", "The launcher could not run the cell"),
     ],
 )
-def test_what_is_said_of_ranks_that_failed(tmp_path, failures, exit_codes, sentence):
-    run = object.__new__(magic._Run)
-    run.options, run.size, run.attempt, run.scratch = magic._options("-n 2"), 2, 0, tmp_path
-    (tmp_path / "launcher.log").touch()
-    (tmp_path / "exit_codes.json").write_text(json.dumps(exit_codes))
+def test_what_is_said_of_ranks_that_failed(tmp_path, failures, log, sentence):
+    run = magic._Run(Job("cell.py", "", "", 2, 0, str(tmp_path), {}), 1, False)
+    (tmp_path / "launcher.log").write_text(log)
     for rank, (message, moment) in failures.items():
-        report = {"time": moment, "type": "ValueError", "message": message, "line": 3, "traceback": "T", "code": 1}
+        report = {"rank": rank, "time": moment, "type": "ValueError", "message": message, "line": 3, "traceback": "T"}
         (tmp_path / f"0-{rank}.failed").write_text(json.dumps(report))
+    (tmp_path / "0-0.pid").touch()
     with pytest.raises(CourseError) as caught, contextlib.redirect_stdout(io.StringIO()):
         run._explain()
     assert str(caught.value).startswith(sentence)

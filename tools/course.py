@@ -13,7 +13,7 @@ KINDS = {"lecture": "notebooks", "solution": "solutions"}  # kind of notebook ->
 LAYERS = {
     "The machine": "errors importing device place timing trace simgpu",
     "Data, networks and figures": "data augment models optim record predict plots measurements memory",
-    "Training": "training recipes distributed checkpoint",
+    "Training": "training recipes distributed checkpoint preload",
     "Single chapters, the cluster, commands": "lab lectures cluster commands",
 }
 

@@ -233,7 +233,7 @@ def _rank(
         "LOCAL_WORLD_SIZE": str(world_size),
         "GLOO_SOCKET_IFNAME": loopback(),  # a site's setting is for its nodes; all ranks are here
     }
-    faulthandler.register(signal.SIGUSR1, open(os.path.join(scratch, f"{rank}.stack"), "w"), all_threads=True)  # noqa: SIM115
+    faulthandler.register(signal.SIGUSR1, open(os.path.join(scratch, f"{rank}.stack"), "w"), all_threads=False)  # noqa: SIM115
     torch.set_num_threads(1)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # outdated, but students use what it seeds

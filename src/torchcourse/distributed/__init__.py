@@ -33,10 +33,7 @@ __all__ = ["Process", "load_ipython_extension", "loopback", "on_loopback", "regi
 
 _groups = itertools.count()  # how often this process has called setup(); all ranks call it equally often
 
-HOW = (
-    "Start it with `torchrun --nproc-per-node 2 script.py`, in a notebook with `%%torchrun -n 2`, "
-    "or with `srun` on a cluster."
-)
+HOW = "Start it with `torchrun --nproc-per-node 2 script.py`, in a notebook with `%%torchrun -n 2`, or with `srun`."
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ def setup(backend: str | None = None, alone: bool = False) -> Process:
         (rank 0 says so) or if there is none.
     alone: True makes a group of one process where no launcher has started this one (for trying out a script).
 
-    Raises CourseError where the variables are missing or contradict one another, or if there is a group already.
+    Raises CourseError where the variables are missing, or if there is a group already.
     """
     if dist.is_initialized():
         raise CourseError("This process has a process group already: call `setup()` once, or leave its `with` block.")
@@ -121,22 +118,15 @@ class _World:
 
 def _from_torchrun(env: Any) -> _World | None:
     """What torchrun tells by variables. None if it did not start this process."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-    there = [name for name in names if env.get(name)]
-    # A cluster's job script often exports the address alone: that is no contradiction.
-    if not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} & set(there):
+    if not env.get("RANK"):  # a cluster's job script often exports the address alone
         return None
-    missing = [name for name in names if name not in there]
-    if missing:
-        have = f"{' and '.join(there)} {'is' if len(there) == 1 else 'are'} set"
-        raise CourseError(f"{have}, but {' and '.join(missing)} not: a launcher sets them all. {HOW}")
-    return _checked(
-        rank=_number(env, "RANK"),
-        size=_number(env, "WORLD_SIZE"),
-        local_rank=_number(env, "LOCAL_RANK"),
-        address=(env["MASTER_ADDR"], _number(env, "MASTER_PORT")),
-        names=("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    )
+    names = ("WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    if missing := [name for name in names if not env.get(name)]:
+        raise CourseError(f"RANK is set, but {' and '.join(missing)} not: a launcher sets them all. {HOW}")
+    rank, size = int(env["RANK"]), int(env["WORLD_SIZE"])
+    if rank >= size:  # the others would wait for half an hour
+        raise CourseError(f"RANK is {rank}, but WORLD_SIZE is {size}: ranks go from 0 to {size - 1}. {HOW}")
+    return _World(rank, size, int(env["LOCAL_RANK"]), (env["MASTER_ADDR"], int(env["MASTER_PORT"])))
 
 
 def _from_slurm(env: Any) -> _World | None:
@@ -145,45 +135,16 @@ def _from_slurm(env: Any) -> _World | None:
         return None
     # The tasks of this step. SLURM_NTASKS may be those of the whole job: in the shell that salloc opens, for example, a
     # step of one task, where a process that took it for the world size would wait half an hour for the others.
-    size_name = "SLURM_STEP_NUM_TASKS" if env.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS"
-    names = ("SLURM_LOCALID", size_name)
-    missing = [name for name in names if not env.get(name)]
-    if missing:
-        raise CourseError(f"SLURM_PROCID is set, but {' and '.join(missing)} not. {HOW}")
-    size = _number(env, size_name)
-    hosts = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST")
-    host = env.get("MASTER_ADDR") or (_first_host(hosts) if hosts else None)
-    if host is None and size > 1:
-        raise CourseError("Slurm names no hosts (SLURM_JOB_NODELIST): set MASTER_ADDR to the host of rank 0.")
+    size = int(env.get("SLURM_STEP_NUM_TASKS") or env["SLURM_NTASKS"])
+    rank, local_rank = int(env["SLURM_PROCID"]), int(env["SLURM_LOCALID"])
+    if size == 1:  # two notebooks of one task each must not claim the same port
+        return _World(rank, size, local_rank, None)
+    hosts = env.get("SLURM_STEP_NODELIST") or env["SLURM_JOB_NODELIST"]
     # Two jobs on one node must not meet on one port, and all tasks of a job must find the same one. Linux uses
     # ports from 32768 on for outgoing connections.
     job = f"{env.get('SLURM_JOB_ID')}.{env.get('SLURM_STEP_ID')}"
-    port = _number(env, "MASTER_PORT") if env.get("MASTER_PORT") else 20_000 + zlib.crc32(job.encode()) % 12_000
-    return _checked(
-        rank=_number(env, "SLURM_PROCID"),
-        size=size,
-        local_rank=_number(env, "SLURM_LOCALID"),
-        address=(host, port) if size > 1 else None,  # two notebooks of one task each must not claim the same port
-        names=("SLURM_PROCID", size_name, "SLURM_LOCALID"),
-    )
-
-
-def _checked(
-    rank: int, size: int, local_rank: int, address: tuple[str, int] | None, names: tuple[str, str, str]
-) -> _World:
-    if size < 1:
-        raise CourseError(f"{names[1]} is {size}: there must be at least one process. {HOW}")
-    for name, value in ((names[0], rank), (names[2], local_rank)):
-        if not 0 <= value < size:
-            raise CourseError(f"{name} is {value}, but {names[1]} is {size}: ranks go from 0 to {size - 1}. {HOW}")
-    return _World(rank, size, local_rank, address)
-
-
-def _number(env: Any, name: str) -> int:
-    try:
-        return int(env[name])
-    except ValueError:
-        raise CourseError(f'{name} should be a number and is "{env[name]}". {HOW}') from None
+    port = int(env.get("MASTER_PORT") or 20_000 + zlib.crc32(job.encode()) % 12_000)
+    return _World(rank, size, local_rank, (env.get("MASTER_ADDR") or _first_host(hosts), port))
 
 
 def _first_host(hosts: str) -> str:
@@ -234,6 +195,8 @@ def load_ipython_extension(shell: Any) -> None:
 
     def torchrun(line: str, cell: str) -> None:
         """Run the cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [name.py]`."""
+        if os.name != "posix":
+            raise CourseError("%%torchrun needs Linux or macOS: on Windows use WSL, or a hub.")
         from torchcourse.distributed import magic
 
         magic.torchrun(line, cell)

@@ -22,12 +22,10 @@ def on_loopback() -> Iterator[None]:
     It may name the network of a cluster's nodes, which this machine does not have. The change is for this block only:
     what the process starts later, such as a job on several machines, must not inherit it.
     """
-    before = os.environ.pop("GLOO_SOCKET_IFNAME", None)
-    if loopback():
-        os.environ["GLOO_SOCKET_IFNAME"] = loopback()
+    before = {name: value for name, value in os.environ.items() if name == "GLOO_SOCKET_IFNAME"}
+    os.environ["GLOO_SOCKET_IFNAME"] = loopback()
     try:
         yield
     finally:
-        os.environ.pop("GLOO_SOCKET_IFNAME", None)
-        if before is not None:
-            os.environ["GLOO_SOCKET_IFNAME"] = before
+        del os.environ["GLOO_SOCKET_IFNAME"]
+        os.environ.update(before)

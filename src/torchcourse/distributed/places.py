@@ -1,6 +1,7 @@
 """Where another process is right now: a signal makes Python write its stack, even inside a call that never returns.
 
-Each rank of `%%torchrun` and of a check has begun with `faulthandler.register`; they are asked when the time is up.
+Each rank of `%%torchrun` and of a check has begun with `faulthandler.register`; they are asked when the time is up. The
+main thread writes its own stack, and no others: those would go on meanwhile.
 """
 
 import contextlib
@@ -12,45 +13,31 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 LIMIT = 30.0  # seconds until a process has said where it is
-PATIENCE = 5.0  # seconds until it is asked once more
 ESCAPED = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
-THREAD = re.compile(r"^(?:Current t|T)hread 0x.*$", re.M)  # above the stack of each
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.M)
 
 
 def stacks(processes: dict[int, Path], outermost: str) -> list[str]:
     """What each process writes; processes: the file of each by its number. Less than all of it if that takes too long.
 
-    outermost: the function in which a process begins. Its main thread comes last, so there the text ends.
+    outermost: the function in which a process begins, where the text ends
     """
     for number in processes:
-        _ask(number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGUSR1)
     limit = time.monotonic() + LIMIT
     found = []
-    for number, file in processes.items():
-        text, begin, again = "", 0, time.monotonic() + PATIENCE
-        while not re.search(outermost, text := _read(file, begin)) and time.monotonic() < limit:
-            if time.monotonic() > again:  # a stack that changed while it was written can end too soon
-                begin, again = len(_read(file)), time.monotonic() + PATIENCE
-                _ask(number)
+    for file in processes.values():
+        while not re.search(outermost, text := _read(file)) and time.monotonic() < limit:
             time.sleep(0.05)
         found.append(text)
     return found
 
 
-def _ask(number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(number, signal.SIGUSR1)
-
-
-def _read(file: Path, begin: int = 0) -> str:
-    """What a process has written, from a place on. faulthandler writes ASCII only: the ü of a folder comes as \\xfc."""
+def _read(file: Path) -> str:
+    """What a process has written. faulthandler writes ASCII only: the ü of a folder comes as \\xfc."""
     text = file.read_text("utf-8", "replace") if file.exists() else ""
-    text = ESCAPED.sub(lambda code: chr(int(code[1][1:], 16)), text)
-    if not begin:
-        return text
-    _, *whole = THREAD.split(text[begin:], maxsplit=1)  # without the end of a stack that began before
-    return whole[0] if whole else ""
+    return ESCAPED.sub(lambda code: chr(int(code[1][1:], 16)), text)
 
 
 def place(stack: str, is_own: Callable[[str], bool]) -> tuple[str, int, str | None] | None:

@@ -1,11 +1,9 @@
-"""A small process between a notebook and what it starts: whatever happens to the notebook, nothing keeps running.
+"""Ends processes, with all that they have started: the ranks of a cell, and the kernel of a notebook.
 
-Called as `watcher.py SCRATCH COMMAND...`. It starts the command and ends with its exit code. Its standard input is a
-pipe that only the caller holds open. One byte on it is a request: the cell was interrupted, or the time is up. The end
-of the pipe without a byte means that the caller is dead. Either way the watcher ends the command and every process
-below it; when the caller is dead, it also removes the folder SCRATCH. torchrun alone could not do that: it puts each
-rank into a session of its own, out of reach of the signals that end a notebook. The runner behind `make run` starts its
-kernels in the same way.
+Called as `watcher.py SCRATCH COMMAND...`, it is a small process between a caller and a command, and ends with the
+command's exit code. Its standard input is a pipe that only the caller holds open: a byte on it, or its end, is the
+request to end the command and every process below it. If the caller is dead, the folder SCRATCH is removed as well. The
+runner behind `make run` starts its kernels in this way.
 """
 
 import contextlib
@@ -16,9 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
-from typing import Any
+from typing import NoReturn
 
 import psutil
 
@@ -31,68 +27,41 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
-def end_all(known: set[psutil.Process]) -> None:
-    """End all processes below this one: first torchrun, then its ranks, politely and then not."""
-    me = psutil.Process()
-    for child in me.children():
-        with contextlib.suppress(psutil.Error):
-            child.kill()
-    known |= set(me.children(recursive=True))
-    for process in known:
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
-    psutil.wait_procs(list(known), timeout=PATIENCE)
-    for _ in range(50):  # a process that is killed may have started another one meanwhile
-        rest = {p for p in known | set(me.children(recursive=True)) if p.is_running()}
-        rest = {p for p in rest if status(p) not in (None, psutil.STATUS_ZOMBIE)}
-        if not rest:
+def end_all() -> None:
+    """End all processes below this one, politely and then not."""
+    for attempt in range(50):  # one that is killed may have started another one meanwhile
+        below = psutil.Process().children(recursive=True)
+        if not below:
             return
-        for process in rest:
+        for process in below:
             with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(list(rest), timeout=0.2)
+                process.kill() if attempt else process.terminate()
+        psutil.wait_procs(below, timeout=0.2 if attempt else PATIENCE)
 
 
-def status(process: psutil.Process) -> str | None:
-    """The state of a process, None if it is gone."""
-    try:
-        return process.status()
-    except psutil.Error:
-        return None
-
-
-def watch(scratch: str, start: Callable[[], Any]) -> int:
-    """Start something and watch it. Returns its exit code, 1 if it had to be ended.
-
-    start: returns something like a `subprocess.Popen`
-    """
+def watch(scratch: str, command: list[str]) -> NoReturn:
+    """Run a command, and end with it."""
     caller = os.getppid()
-    adopt_orphans()
-    # Signals are written down, and the loop below looks: an exception out of a handler could come in the middle of the
-    # ending itself, when the pipe has ended and a signal comes at the same time.
-    asked: list[int] = []
-    for number in (getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)):
-        signal.signal(number, lambda number, _: asked.append(number))
-    said: list[bytes] = []  # what came through the pipe: a byte, or nothing at its end
-    # A thread, because Windows cannot wait for a pipe and for a time at once.
-    pipe = threading.Thread(target=lambda: said.append(os.read(0, 1)), daemon=True)
-    pipe.start()
-    known: set[psutil.Process] = set()
-    child = start()
-    try:
-        while child.poll() is None:
-            pipe.join(0.1)
-            if asked or not pipe.is_alive() or os.getppid() != caller:
-                return 1
-            with contextlib.suppress(psutil.Error):
-                known.update(psutil.Process().children(recursive=True)) if sys.platform != "linux" else None
-        return child.returncode
-    finally:
-        end_all(known)
-        if b"" in said or os.getppid() != caller:
-            time.sleep(0.1)
+
+    def end(code: int) -> NoReturn:
+        """Whoever comes to this end, by a signal or in a thread, does all of it: there may be several at once."""
+        end_all()
+        if os.getppid() != caller:
             shutil.rmtree(scratch, ignore_errors=True)
+        os._exit(code)
+
+    def end_on_request() -> None:
+        os.read(0, 1)
+        end(1)
+
+    adopt_orphans()
+    for name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
+        signal.signal(getattr(signal, name), lambda *_: end(1))
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    # A thread, because Windows cannot wait for a pipe and for a process at once.
+    threading.Thread(target=end_on_request, daemon=True).start()
+    end(process.wait())
 
 
 if __name__ == "__main__":
-    sys.exit(watch(sys.argv[1], lambda: subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)))
+    watch(sys.argv[1], sys.argv[2:])
