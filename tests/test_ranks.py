@@ -16,7 +16,7 @@ import torch.distributed as dist
 from conftest import is_alive, wait_until
 
 from labcheck import judge, rank_server, ranks, verdict
-from torchcourse.distributed import places
+from torchcourse.distributed import stack_dumps
 from torchcourse.errors import CourseError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="several processes need Linux or macOS")
@@ -98,8 +98,8 @@ def test_the_time_limit_says_where_each_rank_was():
 def test_a_stack_names_files_as_students_do(tmp_path):
     """faulthandler writes in ASCII, and students are called Jürgen."""
     (tmp_path / "stack").write_text(r'  File "J\xfcrgen \u9673/lab.py", line 7 in wait')
-    stack = places._read(tmp_path / "stack")
-    assert places.place(stack, lambda name: name == "Jürgen 陳/lab.py") == ("Jürgen 陳/lab.py", 7, None)
+    stack = stack_dumps._read(tmp_path / "stack")
+    assert stack_dumps.place(stack, lambda name: name == "Jürgen 陳/lab.py") == ("Jürgen 陳/lab.py", 7, None)
 
 
 def test_a_process_that_dies_is_named_and_not_those_that_lose_it():

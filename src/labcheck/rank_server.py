@@ -5,7 +5,7 @@ and answers. It ends when the line to the notebook is cut. Nothing here runs in 
 
 How a rank learns that it waits for a message that cannot come: all its calls of torch.distributed go through a ledger
 that the ranks share (collectives.py). Anything other than a collective, such as a `recv` without a `send`, ends at the
-time limit: then the ranks are asked where they are (places.py).
+time limit: then the ranks are asked where they are (stack_dumps.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ import torch.utils.data
 from labcheck.answer import is_students, raised_by_hand
 from labcheck.collectives import RAISED, Ledger
 from labcheck.ranks import Place, Raised, Request
-from torchcourse.distributed import places
+from torchcourse.distributed import stack_dumps
 from torchcourse.distributed.network import loopback
 
 AFTER_FAILURE = 5.0  # seconds that ranks have to come to their own end once another one failed
@@ -177,10 +177,12 @@ def _watch(ranks: list[_Watched], line: connection.Connection, parent: int, requ
 
 def _stop(ranks: list[_Watched], cells: dict, because: set[str]) -> None:
     """The reports of ranks that do not come to an end by themselves."""
-    stacks = places.stacks({watched.process.pid: watched.stack for watched in ranks}, r'"<string>", line 1 in <module>')
+    stacks = stack_dumps.stacks(
+        {watched.process.pid: watched.stack for watched in ranks}, r'"<string>", line 1 in <module>'
+    )
     for watched, stack in zip(ranks, stacks, strict=True):
         place = None
-        if found := places.place(stack, is_students):
+        if found := stack_dumps.place(stack, is_students):
             file, number, call = found
             source = "".join(cells.get(file, [])[number - 1 : number]) or linecache.getline(file, number)
             place = Place(file, number, source.strip(), call)
@@ -334,7 +336,7 @@ def _place(frames: list[tuple[Any, int]]) -> Place | None:
     frame, number = frames[own[-1]]
     file = frame.f_code.co_filename
     inner = [(each.f_code.co_filename, each.f_code.co_name) for each, _ in frames[own[-1] + 1 :]]
-    return Place(file, number, linecache.getline(file, number).strip(), places.waiting_call(inner))
+    return Place(file, number, linecache.getline(file, number).strip(), stack_dumps.waiting_call(inner))
 
 
 def _raised(error: BaseException) -> Raised:

@@ -26,7 +26,7 @@ from typing import Any
 
 from IPython.core.magic_arguments import MagicArgumentParser
 
-from torchcourse.distributed import launcher, places
+from torchcourse.distributed import launcher, stack_dumps
 from torchcourse.distributed.network import loopback
 from torchcourse.distributed.rank import CONSEQUENCE, Job
 from torchcourse.errors import CourseError
@@ -252,13 +252,13 @@ class _Run:
         running = [rank for rank in started if rank not in self._having("done") + self._having("failed")]
         numbers = [json.loads(self._file(rank, "pid").read_text())["pid"] for rank in running]
         files = [self._file(rank, "stack") for rank in running]
-        stacks = places.stacks(dict(zip(numbers, files, strict=True)), r'rank\.py", line \d+ in run\n')
+        stacks = stack_dumps.stacks(dict(zip(numbers, files, strict=True)), r'rank\.py", line \d+ in run\n')
         where = dict.fromkeys(range(self.size), "had not started yet") | dict.fromkeys(started, "had finished")
         where |= {rank: f"was {self._place(stack)}" for rank, stack in zip(running, stacks, strict=True)}
         return "\n".join(f"rank {rank} {said}" for rank, said in where.items())
 
     def _place(self, stack: str) -> str:
-        place = places.place(stack, lambda file: file == self.job.name)
+        place = stack_dumps.place(stack, lambda file: file == self.job.name)
         if place is None:
             return "not yet in your code"
         _, number, call = place
