@@ -51,7 +51,7 @@ def test_exception_on_one_rank():
     with pytest.raises(verdict.AnswerRaised, match="second line") as caught:
         ranks.judge(outcome)
     result = judge._error_result("x", caught.value.error)
-    assert result.message == "Your code raised ValueError: my own mistake (on rank 1)"
+    assert result.message == "Your code raised ValueError: my own mistake (on rank 1) with a second line"
     assert 'raise ValueError("my own mistake' in result.yours
     assert [rank.status for rank in ranks.run(lambda: [][3])] == ["raised", "raised"]
 
