@@ -24,8 +24,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from IPython.core.magic_arguments import MagicArgumentParser
-
 from torchcourse.distributed import launcher, stack_dumps
 from torchcourse.distributed.network import loopback
 from torchcourse.distributed.rank import CONSEQUENCE, Job
@@ -67,6 +65,8 @@ def torchrun(line: str, cell: str) -> None:
 
 
 def _options(line: str) -> argparse.Namespace:
+    from IPython.core.magic_arguments import MagicArgumentParser  # scripts on a cluster have no IPython
+
     parser = MagicArgumentParser("%%torchrun")
     parser.add_argument("--nproc-per-node", "-n", type=int, required=True)
     parser.add_argument("--timeout", type=float, default=120.0)
