@@ -63,7 +63,7 @@ def test_precision_measures_every_mode_that_is_worth_it(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.weekly
-def test_processes_take_turns_and_are_gone_afterwards(tmp_path):
+def test_processes_take_turns_and_are_gone_afterward(tmp_path):
     (one,) = quickly(tmp_path, "ddp")
     for world in one.results["worlds"]:
         assert "error" not in world, world["error"]

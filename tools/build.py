@@ -87,7 +87,7 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         rows = [
             ("Time", f"{chapter.lecture_minutes} minutes; its lab takes another {chapter.lab_minutes}"),
             ("You need", chapter.needs),
-            ("Afterwards you can", goals),
+            ("Afterward, you can", goals),
         ]
     else:
         exercises = [e for e in labs.load_chapters().values() if e.chapter == chapter.name]
@@ -112,7 +112,7 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         ]
         if not chapter.lecture_minutes:  # nothing else says it
             lines[2:2] = [chapter.promise, ""]
-            rows.append(("Afterwards you can", goals))
+            rows.append(("Afterward, you can", goals))
     if colab:
         rows.append(("No Python here?", f"[Open in Colab]({colab})"))
     table = ["| | |", "|:---|:---|", *(f"| **{left}** | {right} |" for left, right in rows)]

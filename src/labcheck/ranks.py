@@ -175,7 +175,7 @@ def run(
     """Run `function(*args)` as every rank of a fresh gloo group on the CPU.
 
     timeout: seconds for the run once the group is ready. A collective that cannot finish is noticed at once.
-    folder: where the ranks work (their current folder); None means a temporary one that is deleted afterwards.
+    folder: where the ranks work (their current folder); None means a temporary one that is deleted afterward.
     seed: rank r starts with the random state of `torch.manual_seed(seed + r)` (Python and NumPy too).
 
     Mistakes of the function raise nothing here; they are in the Outcome. Raises CourseError if the function cannot be

@@ -7,7 +7,7 @@
 
 What one cell switches stays switched: after `torch.set_default_device(gpu)` a check would draw its inputs on the GPU
 and compare them with numbers from the CPU. A check judges the answer, not the switches, so it runs as in a fresh
-notebook. Afterwards every switch is as it was.
+notebook. Afterward every switch is as it was.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Seen:
 
 @contextlib.contextmanager
 def neutral() -> Iterator[Seen]:
-    """Run the block with the defaults and restore everything afterwards, random generators included."""
+    """Run the block with the defaults and restore everything afterward, random generators included."""
     seen = Seen()
 
     def end_modes() -> None:

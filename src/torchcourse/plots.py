@@ -48,7 +48,7 @@ def show(alt: str, name: str | None = None, figure: Figure | None = None) -> Non
 
     alt: what the picture says, in one or two sentences.
     name: when given, the builder also writes the picture to slides/figures/ for the deck of the chapter.
-    figure: the figure; None means matplotlib's current one. It is closed afterwards.
+    figure: the figure; None means matplotlib's current one. It is closed afterward.
     """
     figure = figure or plt.gcf()
     if in_notebook():

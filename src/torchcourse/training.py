@@ -113,7 +113,7 @@ def evaluate(
     """Return loss and accuracy of the model over all batches; a short last batch counts by its images.
 
     The arguments are those of `fit`. The model runs in eval mode and without gradients, and every part of it is
-    afterwards in the mode in which it was before.
+    afterward in the mode in which it was before.
     """
     modes = [(module, module.training) for module in model.modules()]
     device = device_of(model)

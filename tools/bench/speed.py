@@ -164,7 +164,7 @@ def train_step(
 
 @contextlib.contextmanager
 def float32_bits(mode: str, device: torch.device) -> Iterator[None]:
-    """All bits of float32 in products and convolutions, or with mode "tf32" those of TF32; afterwards as before.
+    """All bits of float32 in products and convolutions, or with mode "tf32" those of TF32; afterward as before.
 
     Only CUDA has the choice. The modes of 16 bits leave PyTorch's defaults alone.
     """

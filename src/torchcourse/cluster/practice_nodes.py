@@ -67,7 +67,7 @@ GresTypes=gpu
 {nodes}
 PartitionName=cpu Nodes={names} Default=YES DefaultTime=5 MaxTime=60 State=UP
 """
-# Node-local disk: a folder of its own for each job and node, gone afterwards.
+# Node-local disk: a folder of its own for each job and node, gone afterward.
 PROLOG = "#!/bin/sh\nmkdir -p /run/local/$SLURM_JOB_ID && chown $SLURM_JOB_UID /run/local/$SLURM_JOB_ID\n"
 EPILOG = "#!/bin/sh\nrm -rf /run/local/$SLURM_JOB_ID\n"
 TASK_PROLOG = "#!/bin/sh\necho export TMPDIR=/run/local/$SLURM_JOB_ID\n"

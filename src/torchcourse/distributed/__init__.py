@@ -101,7 +101,7 @@ def setup(backend: str | None = None, alone: bool = False) -> Process:
     options = {"device_id": device} if backend == "nccl" else {}
     with on_loopback() if world.address is None else nullcontext():
         dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, **options)
-    dist.barrier()  # gloo connects in the background; afterwards every rank is there
+    dist.barrier()  # gloo connects in the background; afterward every rank is there
     return Process(world.rank, world.local_rank, world.size, device, backend)
 
 
