@@ -186,7 +186,7 @@ def fold_results(notebook: NotebookNode, source: str) -> None:
             if waiting:
                 raise BuildError(f"{source}: this prediction has no `predict.compare`:\n{waiting.source}")
             waiting = cell
-        if waiting:
+        if waiting and not re.fullmatch("prediction = .*", cell.source):  # which has no output
             cell.metadata["collapsed"] = True
             cell.metadata.setdefault("jupyter", NotebookNode())["outputs_hidden"] = True
         if "predict.compare(" in cell.source:
