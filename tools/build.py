@@ -44,6 +44,7 @@ BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 CHECK = re.compile(r"""^check\(\s*["'](\w+)["']""", re.MULTILINE)
 # Begins each cell that calls a check: a kernel that has just started knows none of our names, but a traceback shows it.
 RERUN = "# NameError? Run all cells above first.\n"
+PREDICTION = re.compile(r"^prediction = ", re.MULTILINE)
 EXERCISE_LINE = re.compile(r"\{\{\s*exercise:\s*(\w+)\s*\}\}")
 
 
@@ -62,7 +63,9 @@ def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         raise BuildError(f"{source.relative_to(root)} is missing: course.toml has chapter {chapter.name}.")
     notebook = read_source(source)
     notebook.cells = [title_cell(chapter, kind, root), setup_cell(chapter, root), *notebook.cells]
-    if kind != "lecture":
+    if kind == "lecture":
+        fold_results(notebook, source.name)
+    else:
         notebook.cells.append(next_cell(chapter, root))
         prepare_exercises(notebook, source.name)
     for cell, cell_id in zip(notebook.cells, cell_ids(notebook.cells), strict=True):
@@ -168,6 +171,28 @@ def slugify(heading: str) -> str:
 
 def is_setup(cell: NotebookNode) -> bool:
     return "setup" in cell.metadata.get("tags", [])
+
+
+def fold_results(notebook: NotebookNode, source: str) -> None:
+    """Hide the outputs from each `prediction = ...` to its comparison: nobody predicts what is shown below.
+
+    JupyterLab shows them when the cell is run or its dots are clicked. Colab and older notebooks read `collapsed`.
+    """
+    waiting = None
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        if PREDICTION.search(cell.source):
+            if waiting:
+                raise BuildError(f"{source}: this prediction has no `predict.compare`:\n{waiting.source}")
+            waiting = cell
+        if waiting and not re.fullmatch("prediction = .*", cell.source):  # which has no output
+            cell.metadata["collapsed"] = True
+            cell.metadata.setdefault("jupyter", NotebookNode())["outputs_hidden"] = True
+        if "predict.compare(" in cell.source:
+            waiting = None
+    if waiting:
+        raise BuildError(f"{source}: this prediction has no `predict.compare`:\n{waiting.source}")
 
 
 def prepare_exercises(notebook: NotebookNode, source: str) -> None:

@@ -53,8 +53,12 @@ def links(notebook: NotebookNode, chapter: Chapter, kind: str) -> str:
 
 
 def fold(cell: NotebookNode) -> None:
-    """What JupyterLab and Colab show folded is folded here too, under its `# @title`."""
-    if not cell.metadata.get("jupyter", {}).get("source_hidden"):
+    """What JupyterLab and Colab show folded is folded here too: code under its `# @title`, results of predictions."""
+    hidden = cell.metadata.get("jupyter", {})
+    if hidden.get("outputs_hidden"):
+        cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-output"]
+        cell.metadata["mystnb"] = {"code_prompt_show": "Show the result", "code_prompt_hide": "Hide the result"}
+    if not hidden.get("source_hidden"):
         return
     title = CELL_TITLE.match(cell.source)
     name = title[1].strip() if title else "Code"
