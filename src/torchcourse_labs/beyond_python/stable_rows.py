@@ -89,7 +89,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     if "lacks" in seen:
         raise NotHere(f"This machine can't check it. {seen['lacks']} Or skip it: nothing else in the lab needs it.")
     results = dict(zip([*good, *bad], seen["results"], strict=False))  # a crash ends the list
-    dtype = "`<int8_t>` for numbers, `<float>` for scales and the result, a `Float`: each checks; a cast doesn't"
+    dtype = "`const_data_ptr<int8_t>()` of numbers, `<float>` of scales and of a `Float` result; a cast checks no dtype"
     size = "`STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)` raises if that is false; rows or columns may be 0"
     for what, (numbers, scales) in good.items():
         result, expected = results[what], numbers * scales[:, None]
