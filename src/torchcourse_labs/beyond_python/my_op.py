@@ -111,7 +111,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         same(promise, (tuple(expected.shape), x.dtype), f"What your fake promises {what}", look=look)
     judge_gradients(rows, seen["gradients"])
     if objection := next(filter(None, seen["opcheck"]), ""):
-        look = "a contiguous result, as the fake promises; in `backward`, PyTorch's functions or your own operator"
+        look = "a contiguous result, as in the fake; `backward`: PyTorch's functions, and `gradient` stays as it is"
         raise Incorrect("Your results and gradients are right, but opcheck objects.", yours=objection, look=look)
 
 

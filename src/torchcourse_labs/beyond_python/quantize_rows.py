@@ -39,12 +39,11 @@ def explain(yours: Any, expected: tuple, weight: Tensor) -> None:
     wrong_if(
         near(scales, weight.amax(dim=1) / 127, atol=0),
         "no_abs",
-        "Your scales come from the largest value of each row. The weight with the largest absolute value may be "
-        "negative.",
+        "Your scales come from the largest value of each row, but a negative weight may be larger without its sign.",
         look="`abs` before the maximum",
     )
     wrong_if(
-        near(scales.max(), right.max(), atol=0) and scales.min() > 1.001 * right.min(),
+        0.999 < scales.max() / right.max() < 1.1 and scales.min() > 1.001 * right.min(),
         "floor",
         "You limit the scales from below, or add a small number to them, so a row of small weights loses its "
         "precision. Only a row of zeros needs a scale that is not its own.",
@@ -83,7 +82,7 @@ exercise = Exercise(
         atol=1e-8,
         explain=explain,
         afterward=afterward,
-        look="the scale of a row: its largest absolute value divided by 127; and each number: weight / scale, rounded",
+        look="the scale of a row: its largest absolute value divided by 127; each number: weight / scale, `.round()`",
         says=[
             looks_like(
                 "not_rounded",

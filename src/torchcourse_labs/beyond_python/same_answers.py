@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,15 +64,13 @@ def judge_case(answer: Any, logits: Tensor, others: Tensor, labels: Tensor, tole
         raise Incorrect("Your function should return a dict with four entries.", str([*expected]), yours)
     finite = bool(others.isfinite().all())
     looks = {
-        "accuracy": "the accuracy of `others` minus that of `logits`, shares from 0 to 1: negative for a worse version",
+        "accuracy": "the share of rows whose `argmax(dim=1)` is the label: that of `others` minus that of `logits`",
         "difference": "the largest of the absolute differences, and the largest of the absolute values in `logits`",
         "flips": "every row whose answer changes, even from one wrong answer to another: `before != after`",
     }
     for name, look in looks.items() if finite else ():
         same(yours[name], expected[name], f'"{name}"', dtype=False, look=look)
-    verdict = yours["same"]
-    if isinstance(verdict, np.bool_) or (isinstance(verdict, Tensor) and verdict.numel() == 1):
-        verdict = verdict.item()
+    verdict = yours["same"].item() if getattr(yours["same"], "shape", None) in ((), (1,)) else yours["same"]
     wrong_if(
         verdict is True and not finite,
         "not_finite",

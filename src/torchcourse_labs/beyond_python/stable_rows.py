@@ -79,17 +79,18 @@ def built(answer: Callable, given: list[tuple[Tensor, Tensor]]) -> dict[str, Any
         try:
             return {"results": invoke(build(HEAD + lines + TAIL, folder), given)}
         except CourseError as error:
-            raise Incorrect("Your lines don't compile.", yours=f"the compiler says: {error}") from None
+            look = "return only the lines between the braces of `unpack`, each with its semicolon"
+            raise Incorrect("Your lines don't compile.", yours=f"the compiler says: {error}", look=look) from None
 
 
 def judge(answer: Any, rng: Inputs) -> None:
     good, bad = draw(rng)
     seen = observe(answer, built, [*good.values(), *bad.values()])
     if "lacks" in seen:
-        raise NotHere(
-            f"This machine can't check it. {seen['lacks']} Or skip it: nothing else in the lab depends on it."
-        )
+        raise NotHere(f"This machine can't check it. {seen['lacks']} Or skip it: nothing else in the lab needs it.")
     results = dict(zip([*good, *bad], seen["results"], strict=False))  # a crash ends the list
+    dtype = "`const_data_ptr<int8_t>()` of numbers, `<float>` of scales and of a `Float` result; a cast checks no dtype"
+    size = "`STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)` raises if that is false; rows or columns may be 0"
     for what, (numbers, scales) in good.items():
         result, expected = results[what], numbers * scales[:, None]
         wrong_if(
@@ -98,6 +99,9 @@ def judge(answer: Any, rng: Inputs) -> None:
             f"For {what}, your operator crashed the process that ran it, or never came to an end. It may touch memory "
             "that it doesn't own, end without `return`, or loop forever.",
         )
+        if isinstance(result, str):
+            look = dtype if "data_ptr" in result else size
+            raise Incorrect(f"For {what}, your operator raises an error.", yours=result, look=look)
         wrong_if(
             what != "an ordinary tensor" and numbers.numel() and not near(result, expected, dtype=True),
             "memory_order",
@@ -108,8 +112,6 @@ def judge(answer: Any, rng: Inputs) -> None:
         look = "which scale you take, and which number: in memory, row i begins at place `i * columns`"
         same(result, expected, f"The result for {what}", look=look)
     for what, (numbers, scales) in bad.items():
-        dtype = "`const_data_ptr<int8_t>()` and `const_data_ptr<float>()` check the dtype; a cast doesn't"
-        size = "`STD_TORCH_CHECK(scales.size(0) == numbers.size(0), ...)`, which raises if that is false"
         wrong_if(
             not isinstance(results[what], str),
             "not_refused",

@@ -64,8 +64,8 @@ def explain(yours: Any, expected: Any, events: list[Event], waits: set[str]) -> 
     look = "the pieces of time in which some row's innermost event is not a wait; and the whole time, gaps included"
     same(share, right, f"The busy share {what}", dtype=False, look=look)
     same(sorted(map(str, own)), sorted(times), f"The list of names in the dictionary {what}")
+    look = "only events directly inside, in the same row, take time away; names repeat; two events may start together"
     for name, time in times.items():
-        look = "only what is directly inside takes time away; a name may occur more than once, events in any order"
         same(own[name], time, f'The own time of "{name}", in microseconds, {what}', dtype=False, look=look)
 
 

@@ -4,12 +4,9 @@ from typing import Any
 
 from labcheck.authoring import Exercise, Inputs, Spec, near, same, wrong_if
 
-Seconds = dict[str, float]
-Lanes = list[list[str]]
-
 
 def draw(rng: Inputs) -> list[tuple]:
-    def case(lanes: str, *ms: tuple[int, int]) -> tuple[Seconds, Lanes]:
+    def case(lanes: str, *ms: tuple[int, int]) -> tuple[dict[str, float], list[list[str]]]:
         """Milliseconds from low to high for each part; the names in any order."""
         split, names = [lane.split() for lane in lanes.split(" | ")], lanes.replace("|", "").split()
         seconds = [rng.size(low * 10, high * 10) / 10_000 for low, high in ms]
@@ -27,16 +24,16 @@ def draw(rng: Inputs) -> list[tuple]:
     ]
 
 
-def step(seconds: Seconds, lanes: Lanes) -> float:
+def step(seconds: dict[str, float], lanes: list[list[str]]) -> float:
     return max(sum(seconds[name] for name in lane) for lane in lanes)
 
 
-def solution(seconds: Seconds, lanes: Lanes) -> tuple[str, float]:
+def solution(seconds: dict[str, float], lanes: list[list[str]]) -> tuple[str, float]:
     limit = min(seconds, key=lambda name: step(seconds | {name: 0}, lanes))
     return limit, step(seconds, lanes) / step(seconds | {limit: 0}, lanes)
 
 
-def explain(yours: Any, expected: Any, seconds: Seconds, lanes: Lanes) -> None:
+def explain(yours: Any, expected: Any, seconds: dict[str, float], lanes: list[list[str]]) -> None:
     wrong_if(
         len(yours) != 2 or yours[0] not in [*seconds],
         "form",

@@ -106,8 +106,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         lost,
         "inputs",
         f"The input of convolution {lost and lost[0]} is not in channels_last, so it has to rearrange it.",
-        look="`.contiguous(memory_format=torch.channels_last)`: for the images in `forward`, where it returns a new "
-        "tensor, and at the end of `shuffle`, where `reshape` loses the layout",
+        look="`x = x.contiguous(memory_format=torch.channels_last)` in `forward`, and in `shuffle` after the `reshape`",
     )
     same(len(seen["layouts"]), 3, "The number of convolutions that run")
 

@@ -57,20 +57,20 @@ def stepped(answer: Any, width: int, batches: list[Tensor], flags: list[bool], s
 
         model = call(answer, width, noting, may_change=True)
         parameters = [*model.parameters()] if isinstance(model, nn.Module) else []
-        seen: dict[str, Any] = {"parameters": [parameter.detach().clone() for parameter in parameters]}
+        seen: dict[str, Any] = {"parameters": [p.detach().clone() for p in parameters], "results": [], "uncompiled": 0}
         if [tuple(parameter.shape) for parameter in parameters] != [(width,)]:
             return seen
         parameters[0].data.copy_(scale)
-        seen |= {"results": [], "uncompiled": 0}
         for x, mirror in zip(batches, flags, strict=True):
             before = len(runs)
             seen["results"].append(call(model, x, mirror))
             seen["uncompiled"] += len(runs) == before
+        counts = {"graphs": len(backend.graphs), "reasons": [*backend.reasons], "outside": outside(backend.graphs)}
+        seen["results"].append(call(call(answer, width, noting, may_change=True), batches[0], flags[0]))  # a new module
         graphed = [each for each in seen["results"] if isinstance(each, Tensor) and each.requires_grad]
         if graphed:
             sum((each * torch.linspace(0.5, 2, each.numel()).view(each.shape)).sum() for each in graphed).backward()
         seen["results"] = [each.detach() if isinstance(each, Tensor) else each for each in seen["results"]]
-        counts = {"graphs": len(backend.graphs), "reasons": backend.reasons, "outside": outside(backend.graphs)}
         return {**seen, "gradient": parameters[0].grad, **counts}
 
 
@@ -88,17 +88,17 @@ def judge(answer: Any, rng: Inputs) -> None:
     right, seen = (observe(each, stepped, *inputs) for each in (solution, answer))
     look = "`self.scale` alone, ones at the start"
     same(seen["parameters"], right["parameters"], "The list of your module's parameters", look=look)
-    calls = zip(seen["results"], right["results"], inputs[2], strict=True)
+    calls = zip(seen["results"], right["results"], [*inputs[2], None], strict=True)
     for number, (yours, expected, mirror) in enumerate(calls, 1):
-        what = f"The result of call {number}, with mirror={mirror},"
+        what = f"The result of call {number}, mirror={mirror}," if number <= CALLS else "A second module's first result"
         if isinstance(yours, Tensor) and yours.shape == expected.shape:
             factor = float((yours * expected).sum() / expected.square().sum())
             wrong_if(
                 near(yours, factor * expected) and not near(factor, 1.0, rtol=1e-3),
                 "factor",
                 f"{what} is the right one times {factor:.3g}.",
-                look="the warm-up: in call n of each new module, the factor is n / 5, but never more than 1; and the "
-                "sign, which changes with `mirror`",
+                look="the warm-up: in call n of each new module, the factor is n / 5, but never more than 1 (count in "
+                "`self`, not in the class); and the sign, which changes with `mirror`",
             )
         same(yours, expected, what, look="what `RestlessStep` returns: mean over the batch, scale, warm-up, sign")
     look = "what cuts the results off from their graph: `.detach()`, `torch.no_grad()`"

@@ -103,7 +103,7 @@ def judge_batch(what: str, x: Tensor, gain: Tensor, yours: tuple, right: tuple, 
         "one_by_one",
         "You decide for each value; the original decides once for the whole batch.",
     )
-    look = "what `expose_in_pieces` returns: the largest absolute value of all, and whether all are > 0"
+    look = "what `expose_in_pieces` does: the largest absolute value of all, whether all are > 0, times `gain`"
     same(result, right[0], f"The result for {what}", look=look)
     wrong_if(
         any(isinstance(each, Tensor) and each.isnan().any() for each in gradients),

@@ -40,10 +40,10 @@ def explain(yours: Any, expected: Any, seconds: Tensor, watts: Tensor, images: i
     time = gaps[long].sum() / gaps.sum()
 
     def energy_is(*joules: Tensor) -> bool:
-        return not near(yours[0], expected[0]) and any(near(yours[0], j.item() / 3.6 / images) for j in joules)
+        return not near(yours[0], expected[0]) and any(near(yours[0], j.item() / 3.6 / images, atol=0) for j in joules)
 
     wrong_if(
-        energy_is(watts.mean() * gaps.sum(), watts.sum(), torch.trapezoid(watts)),
+        energy_is(watts.mean() * gaps.sum(), watts.sum(), torch.trapezoid(watts), torch.trapezoid(watts) * gaps.mean()),
         "evenly_spaced",
         "Your energy treats the samples as evenly spaced. They are not: the power in a long gap counts for longer.",
     )
@@ -58,15 +58,16 @@ def explain(yours: Any, expected: Any, seconds: Tensor, watts: Tensor, images: i
         "long_gaps_left_out",
         "Your energy leaves out the long gaps, or a part of them. The machine kept running in them: count all of it.",
     )
+    units = (60.0**i * 10.0**j * each for i in range(-2, 3) for j in range(-6, 7) for each in (1, 2, images))
     wrong_if(
-        energy_is(*(joules.sum() * factor for factor in (3600, 60, 1 / 1000, images / 1000, 3.6, 2))),
+        energy_is(*(joules.sum() * unit for unit in units)),
         "unit",
-        "Your energy is right up to a factor. Watts times seconds are joules, 3600 joules are one watt-hour, and the "
-        "result is for a thousand images.",
+        "Your energy is right up to a factor. Watts times seconds are joules, 3600 joules are one watt-hour, the "
+        "result is for a thousand images, and the mean of two samples is half of their sum.",
         expected=expected[0],
         yours=yours[0],
     )
-    look = "mean power times duration, gap by gap, all gaps; float32 has too few digits for seconds since 1970"
+    look = "all power, idle or not, times duration, gap by gap; float64; images, not rounded to whole thousands"
     same(yours[0], expected[0], "The energy", dtype=False, look=look)
     wrong_if(
         not near(yours[1], share) and any(near(yours[1], each.item()) for each in (time, long.double().mean())),

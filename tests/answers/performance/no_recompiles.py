@@ -54,10 +54,11 @@ class Restless(CountsOutside):
         return -x if mirror else x
 
 
+TOTAL = torch.zeros(())  # one counter for all modules
 RIGHT = [CountsOutside, Pads]
 
 WRONG = {
-    "factor": mutants(SteadyStep, "* warm * sign", "* sign", "* warm"),
+    "factor": mutants(SteadyStep, "* warm * sign", "* sign", "* warm") + mutants(CountsOutside, "= 0", "= TOTAL"),
     "uncompiled": [
         *mutants(SteadyStep, ", backend=backend", ""),
         *mutants(SteadyStep, "return self.compiled(", "return (self.compute if mirror else self.compiled)("),
