@@ -20,6 +20,8 @@ def test_an_empty_prediction_is_a_reminder(capsys):
         (6, 6.0, 0, [True]),
         (256, 258, 0, [False]),
         (80, 100, 0.25, [True]),
+        (140, 100, 0.3, [False]),
+        (float("inf"), float("inf"), 0, [True]),
         (float("nan"), float("nan"), 0, [True]),
         (torch.tensor(2.0), 2.0, 0, [True]),
         (torch.tensor([1.0, 2.0]), "what came out", 0, [False]),

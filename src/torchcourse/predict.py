@@ -45,6 +45,7 @@ def _agree(guess: Any, value: Any, within: float) -> bool:
     if isinstance(guess, (list, tuple)) and isinstance(value, (list, tuple)):
         return len(guess) == len(value) and all(_agree(*pair, within) for pair in zip(guess, value, strict=True))
     try:
-        return math.isclose(guess, value, rel_tol=within or 1e-6) or (math.isnan(guess) and math.isnan(value))
+        near = abs(guess - value) <= max(within, 1e-6) * abs(value)
+        return bool(near or guess == value or (math.isnan(guess) and math.isnan(value)))  # the second for infinity
     except (TypeError, ValueError):  # not numbers
         return str(guess).strip().lower() == str(value).strip().lower()
