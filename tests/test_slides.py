@@ -7,7 +7,8 @@ CI=true it fails.
 
 import re
 import unicodedata
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import nbformat
@@ -24,6 +25,30 @@ PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
     "0000000c49444154789c63f8ffff3f0005fe02fe0def46b80000000049454e44ae426082"
 )
+
+
+@contextmanager
+def open_deck(chromium, page: Path, complaints: list[str]) -> Iterator:
+    """A tab (Playwright's Page) with the deck; requests to the outside and errors are added to `complaints`."""
+    with chromium.new_context(viewport={"width": 1280, "height": 720}) as context:
+        context.set_default_timeout(slides_browser.PATIENCE)
+        slides_browser.watch(context, complaints)
+        tab = context.new_page()
+        tab.goto(page.resolve().as_uri())
+        tab.wait_for_function("window.Reveal && Reveal.isReady() && document.fonts.status === 'loaded'")
+        yield tab
+
+
+def slide_problems(chromium, page: Path) -> list[str]:
+    """Overflow, small text, missing alt text, math left as TeX, requests and console errors of a deck, as sentences."""
+    measure = (course.ROOT / "tools" / "slides_theme" / "measure.js").read_text(encoding="utf-8")  # for one slide
+    found: list[str] = []
+    complaints: list[str] = []
+    with open_deck(chromium, page, complaints) as tab:
+        for index in range(tab.evaluate("Reveal.getTotalSlides()")):
+            tab.evaluate(f"Reveal.slide({index})")
+            found += [f"{page.name}, slide {index + 1}: {words}" for words in tab.evaluate(measure)]
+    return found + [f"{page.name}: {words}" for words in dict.fromkeys(complaints)]
 
 
 def plain(text: str) -> str:
@@ -83,7 +108,7 @@ def test_code_runs_and_prints_what_the_slides_show(name):
 
 @pytest.mark.parametrize("name", DECKS)
 def test_page_in_the_browser(name, pages, chromium):
-    assert slides_browser.slide_problems(chromium, pages / f"{name}.html") == []
+    assert slide_problems(chromium, pages / f"{name}.html") == []
 
 
 @pytest.mark.parametrize("name", DECKS)
@@ -188,7 +213,7 @@ def test_speaker_view_shows_notes_and_time(pages, chromium):
     [deck] = slides.find_decks(DECKS[1:2])
     slide = deck.slides[5]
     complaints = []
-    with slides_browser.open_deck(chromium, pages / f"{deck.chapter.name}.html", complaints) as tab:
+    with open_deck(chromium, pages / f"{deck.chapter.name}.html", complaints) as tab:
         tab.evaluate("Reveal.slide(5)")
         with tab.context.expect_page() as opened:
             tab.keyboard.press("s")
@@ -202,7 +227,7 @@ def test_speaker_view_shows_notes_and_time(pages, chromium):
 
 
 def test_question_mark_shows_the_keys_on_a_german_keyboard(pages, chromium):
-    with slides_browser.open_deck(chromium, pages / f"{DECKS[0]}.html", []) as tab:
+    with open_deck(chromium, pages / f"{DECKS[0]}.html", []) as tab:
         key = "{ key: '?', keyCode: 219, shiftKey: true, bubbles: true }"
         tab.evaluate(f"document.dispatchEvent(new KeyboardEvent('keydown', {key}))")
         assert "Magnify" in tab.locator(".r-overlay-help").inner_text()
@@ -311,7 +336,7 @@ def bad_page(tmp_path_factory, packages, chromium) -> list[str]:
     folder = tmp_path_factory.mktemp("bad")
     (folder / "figures").mkdir()
     (folder / "figures" / "dot.png").write_bytes(PIXEL)
-    return slides_browser.slide_problems(chromium, write_page(folder, packages, *(body for body, _ in BAD)))
+    return slide_problems(chromium, write_page(folder, packages, *(body for body, _ in BAD)))
 
 
 @pytest.mark.parametrize("index", range(len(BAD)), ids=[words for _, words in BAD])
@@ -330,8 +355,8 @@ def test_a_good_page_has_no_problems(tmp_path, packages, chromium):
         "## Why? {.question}\n\nA question with $x^2$.\n\n. . .\n\n::: answer\nBecause.\n:::",
         "## Both\n\n:::: columns 3 2\n```python mark=1\nx\n```\n\n|||\n\n![A white dot, small](figures/dot.png)\n::::",
     )
-    assert slides_browser.slide_problems(chromium, page) == []
-    with slides_browser.open_deck(chromium, page, []) as tab:
+    assert slide_problems(chromium, page) == []
+    with open_deck(chromium, page, []) as tab:
         assert tab.locator(".katex").count() == 1
         assert tab.locator("figure img").get_attribute("alt") == "A white dot, small"
         assert tab.locator(".fragment .answer").count() == 1

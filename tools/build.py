@@ -178,21 +178,18 @@ def fold_results(notebook: NotebookNode, source: str) -> None:
 
     JupyterLab shows them when the cell is run or its dots are clicked. Colab and older notebooks read `collapsed`.
     """
-    waiting = None
-    for cell in notebook.cells:
-        if cell.cell_type != "code":
-            continue
+    waiting = ""
+    end = NotebookNode(source="prediction = ")  # as if another one came: the last has to be compared, too
+    for cell in [*(cell for cell in notebook.cells if cell.cell_type == "code"), end]:
         if PREDICTION.search(cell.source):
             if waiting:
-                raise BuildError(f"{source}: this prediction has no `predict.compare`:\n{waiting.source}")
-            waiting = cell
+                raise BuildError(f"{source}: this prediction has no `predict.compare`:\n{waiting}")
+            waiting = cell.source
         if waiting and not re.fullmatch("prediction = .*", cell.source):  # which has no output
             cell.metadata["collapsed"] = True
             cell.metadata.setdefault("jupyter", NotebookNode())["outputs_hidden"] = True
         if "predict.compare(" in cell.source:
-            waiting = None
-    if waiting:
-        raise BuildError(f"{source}: this prediction has no `predict.compare`:\n{waiting.source}")
+            waiting = ""
 
 
 def prepare_exercises(notebook: NotebookNode, source: str) -> None:
