@@ -256,15 +256,11 @@ def g():
 
 @pytest.mark.parametrize("chapter", [each for each in course.chapters() if each.lecture_minutes], ids=lambda c: c.name)
 def test_the_answer_to_a_prediction_is_folded(chapter):
-    """JupyterLab shows the first line of a folded text: it is the reminder."""
     cells = nbformat.read(course.ROOT / "notebooks" / f"{chapter.name}.ipynb", as_version=4).cells
     folded = [cell for cell in cells if "predict.compare(" in cell.source]
     assert folded and all(cell.metadata.jupyter.outputs_hidden and cell.metadata.collapsed for cell in folded)
-    texts = [cell.outputs[0].text for cell in folded if cell.outputs[0].output_type == "stream"]
-    assert [text for text in texts if not text.startswith("you predicted: nothing yet")] == []
 
 
-@pytest.mark.parametrize("real", course.chapters(), ids=lambda c: c.name)
 def test_nothing_is_built_by_hand(real):
     problems = build.drift(real)
     assert not problems, "\n".join(problems)
