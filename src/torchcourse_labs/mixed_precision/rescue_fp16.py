@@ -88,7 +88,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "rate and mean loss as in the script, in float32, all epochs; `zero_grad` for each batch; divide once by the "
         "scale. Skip the glitch: clipped to fit into float16, or with numbers in place of inf and nan, it is still one"
     )
-    zero = "" if seen["used"].any() or left > 1 else ", the last one with zero gradients: too small for float16"
+    zero = "" if seen["used"].any() or left > 1 else ", the last one with zero gradients (float16 lost them)"
     raise Incorrect(
         f"The run does not get close enough in {passes} batches and {seen['steps']} steps{zero}: too much of the "
         "variance of the targets is left.",
