@@ -88,7 +88,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             **told,
         )
         if yours != right:
-            look = "the newest, by number; the best, never a nan, the older one of equals; only `step-N.pt` is deleted"
+            look = "other `step-N.pt` go, also one left by a crash; newest by number; best never nan, older of equals"
             raise Incorrect(f"The files that stay are not the right ones. {story}:", **told, look=look)
 
 

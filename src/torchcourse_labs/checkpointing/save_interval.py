@@ -29,12 +29,9 @@ def explain(yours: tuple, expected: tuple, save: float, between: float, restart:
         expected=best,
         yours=interval,
     )
+    longer = (save + restart) * between, save * (between + restart)
     wrong_if(
-        any(
-            near(interval, math.sqrt(2 * each), 1e-3)
-            for each in ((save + restart) * between, save * (between + restart))
-        )
-        or near(interval, best + restart, 1e-3),
+        any(near(interval, math.sqrt(2 * each), 1e-3) for each in longer) or near(interval, best + restart, 1e-3),
         "restart_in_interval",
         "The restart does not belong in the interval: it costs the same however often you save.",
         expected=best,

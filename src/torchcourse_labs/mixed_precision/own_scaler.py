@@ -70,9 +70,9 @@ def judge(answer: Any, rng: Inputs) -> None:
             wrong_if(
                 not right["took"] and not equal(step["weights"], before),
                 "partial_step",
-                "In a step with a gradient that is not finite, weights moved: skip the whole step. Zeros in place of "
-                "gradients are not enough, because momentum and the other gradients still move weights.",
-                look="`.isfinite().all()` of each `.grad`, in all groups of the optimizer, after `backward()`",
+                "In a step with a gradient that, times the scale, is not finite, weights moved: skip the whole step. "
+                "Zeros in place of gradients are not enough: momentum and the other gradients still move weights.",
+                look="`(loss * scale).backward()`, then `.isfinite().all()` of each `.grad`, in all groups",
             )
             so_far = ", ".join("good" if each["took"] else "not finite" for each in wanted[:number])
             so_far = f"the gradients so far: {so_far}; growth_interval = {inputs[1]}"

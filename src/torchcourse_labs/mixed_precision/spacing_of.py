@@ -47,11 +47,10 @@ exercise = Exercise(
     judge=Spec(
         draw=draw,
         solution=solution,
-        dtype=False,  # a tensor or NumPy scalar with one number is fine
         rtol=1e-6,
         atol=0,
-        look="from the rounded value to its neighbor farther from zero; an exponent is rounded down, and in float64: "
-        "`math.floor(math.log2(…))`",
+        look="all the way from the rounded value to its neighbor farther from zero (from the middle on, sums round to "
+        "it); or `eps` times `2.0 ** math.floor(math.log2(…))`, in float64",
         says=[
             looks_like(
                 "eps",
@@ -63,9 +62,12 @@ exercise = Exercise(
                 look="`2 ** floor(log2(…))`, or `torch.nextafter`",
             ),
             looks_like(
-                "float32",
-                "This is the gap of float32, whatever the format: `dtype=dtype` belongs to every tensor that you make.",
+                "other_format",
+                "This is the gap of float32, or of Python's own float64, whatever the format.",
                 lambda value, dtype: solution(value, torch.float32),
+                lambda value, dtype: math.ulp(value),
+                lambda value, dtype: math.ulp(stored(value, dtype).item()),
+                look="`dtype=dtype` in every tensor that you make",
             ),
             looks_like(
                 "direction",
