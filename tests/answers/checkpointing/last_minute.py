@@ -34,7 +34,10 @@ def with_objects(step, save, first, last):
 RIGHT = [with_objects, *mutants(solution, "op=dist.ReduceOp.MAX", "dist.ReduceOp.SUM")]
 
 WRONG = {
-    "deadlock": [*mutants(solution, REDUCE, "pass"), *mutants(solution, HANDLER, "lambda number, frame: exit(75)")],
+    "deadlock": [
+        *mutants(solution, REDUCE, "pass", REDUCE.replace("all_reduce(stop", "reduce(stop, 0")),
+        *mutants(solution, HANDLER, "lambda number, frame: exit(75)"),
+    ],
     "unequal_tensors": mutants(solution, "torch.tensor(float(len(asked)))", "torch.zeros(1 + len(asked))"),
     "early": mutants(solution, "dist.barrier()\n            return", "return"),
     None: [
@@ -43,7 +46,6 @@ WRONG = {
         mutant(solution, ("save(number", "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n            save(number")),
         *mutants(solution, HANDLER, "lambda number, frame: [save(number), asked.append(number)]", "signal.SIG_IGN"),
         *mutants(solution, REDUCE, "dist.broadcast(stop, src=0)"),
-        *mutants(solution, "all_reduce(stop, op", "reduce(stop, 0, op"),
         *mutants(solution, "ReduceOp.MAX", "ReduceOp.MIN"),
         mutant(solution, ("ReduceOp.MAX", "ReduceOp.SUM"), ("if stop:", "if stop == 1:")),
         *mutants(solution, "step(number)", f"number > first or {DEFAULT}; step(number)"),
