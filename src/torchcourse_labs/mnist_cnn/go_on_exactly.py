@@ -129,8 +129,8 @@ exercise = Exercise(
     takeaway="Weights, momentum, random numbers, position: with all four, an interrupted training run only took a "
     "break.",
     hints=(
-        "What changes from step to step? The weights, what the optimizer remembers, the state of the random generator "
-        "that dropout draws from, and the number of the epoch.",
+        "What changes from step to step? The weights, what batch norm and the optimizer remember, the state of the "
+        "random generator that dropout draws from, and the number of the epoch.",
         "`model.state_dict()`, `optimizer.state_dict()`, `torch.get_rng_state()`; back with `load_state_dict` (twice) "
         'and `torch.set_rng_state`; `restore` ends in `return state["epoch"]`.',
     ),
