@@ -51,9 +51,7 @@ def moves_of(yours: Any, images: Tensor, pixels: int) -> Tensor:
             look="pad with zeros and take a window, so that black (0) comes in",
         )
         problem = f"Image {i} of your batch is not image {i} of the input, mirrored or not, and moved by a few pixels."
-        look = (
-            "pad with zeros; mirror the last axis; move all channels alike, `pixels` at most; keep the images in order"
-        )
+        look = "pad with zeros; mirror the last axis; move all channels alike, `pixels` at most; images stay in order"
         raise Incorrect(problem, look=look)
     return torch.tensor(moves, dtype=torch.int64)[found.int().argmax(0)]
 
