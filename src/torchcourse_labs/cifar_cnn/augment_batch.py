@@ -36,9 +36,9 @@ def judge(answer: Any, rng: Inputs) -> None:
 def moves_of(yours: Any, images: Tensor, pixels: int) -> Tensor:
     """What was done to each image, int64 [B, 3]: mirrored (0 or 1), pixels down, pixels to the right."""
     if not isinstance(yours, Tensor) or yours.shape != images.shape or yours.dtype != torch.uint8:
-        look = "labels stay as they are; bytes in, bytes out: you need no floats to shift and mirror"
+        look = "windows of [H, W] pixels, as before; bytes in, bytes out, without labels: no floats are needed"
         raise Incorrect("Your function should return one batch like the one it gets.", images, yours, look)
-    yours, offsets = yours.cpu(), range(-pixels - 1, pixels + 2)  # one beyond what is allowed
+    yours, offsets = yours.cpu(), range(-2 * pixels, 2 * pixels + 1)  # beyond what is allowed, too
     moves = list(itertools.product((False, True), offsets, offsets))
     found = torch.stack([(moved(images, *move) == yours).flatten(1).all(1) for move in moves])  # [moves, B]
     if not found.any(0).all():
@@ -51,7 +51,7 @@ def moves_of(yours: Any, images: Tensor, pixels: int) -> Tensor:
             look="pad with zeros and take a window, so that black (0) comes in",
         )
         problem = f"Image {i} of your batch is not image {i} of the input, mirrored or not, and moved by a few pixels."
-        look = "pad with zeros; mirror along the last axis; move all channels alike; keep the order of the images"
+        look = "pad with zeros; mirror the last axis; move all channels alike, `pixels` at most; images stay in order"
         raise Incorrect(problem, look=look)
     return torch.tensor(moves, dtype=torch.int64)[found.int().argmax(0)]
 
@@ -73,14 +73,14 @@ def judge_chance(first: Tensor, second: Tensor, pixels: int) -> None:
         "needs its own coin toss.",
         look="`torch.rand(B) < 0.5`, or `torch.randint(0, 2, (B,))`, which never draws the 2",
     )
-    counts = (offsets + pixels + 1).flatten().bincount(minlength=2 * pixels + 3)
+    counts = (offsets + 2 * pixels).flatten().bincount(minlength=4 * pixels + 1)
     wrong_if(
-        counts[0] or counts[-1] or unlikely(counts[1:-1]),
+        counts[:pixels].any() or counts[-pixels:].any() or unlikely(counts[pixels:-pixels]),
         "offsets",
         f"Every offset from −{pixels} to {pixels} should be equally likely, and no other should occur.",
         look="each image needs two offsets of its own, from `torch.randint(low, high, (B,))`, never `high`; "
         "rounded floats, or a coin that also decides about moving, favor some",
-        yours=f"how often each offset occurs, from {-pixels - 1} to {pixels + 1}: {counts.tolist()}",
+        yours=f"how often each offset occurs, from {-2 * pixels} to {2 * pixels}: {counts.tolist()}",
     )
     if torch.equal(mirrors, second[:, 0]) or torch.equal(offsets, second[:, 1:]):
         look = "`manual_seed`, or a position in the batch that decides instead of chance"

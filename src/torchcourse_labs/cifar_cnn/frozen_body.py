@@ -63,14 +63,14 @@ def judge(answer: Any, rng: Inputs) -> None:
         seen["moved"],
         "statistics_move",
         "After `model.train()`, one forward pass has changed the running statistics of the body's batch norm.",
-        look="`fit` calls `model.train()`, which reaches all layers: in a `train` of your own, call `self.body.eval()`",
+        look="in a `train` of your own, `self.body.eval()` comes after `super().train(mode)`, which reaches all layers",
     )
     others = [when for when, modes in wanted["modes"].items() if seen["modes"][when] != modes]
     wrong_if(
         others,
         "wrong_mode",
         f"{', '.join(others)}, some parts are in the wrong mode: the body belongs in eval mode, the rest as asked for.",
-        look="`super().train(mode)`, then only the body back into eval mode; new modules are in train mode, too",
+        look="`super().train(mode)`, then all of the body back into eval mode; new modules are in train mode, too",
     )
     same(seen["returned"], [True] * 3, "Whether `train` returns the model", look="`return self` at the end of `train`")
     same(seen["eval"], wanted["eval"], "What your model returns in eval mode", look="`self.head(self.body(x))` alone")
@@ -79,7 +79,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         any(in_body),
         "body_learns",
         "The weights of the body still learn: a training step gives them gradients.",
-        look="`body.requires_grad_(False)`, with the underscore: `body.requires_grad = False` only sets an attribute",
+        look="`body.requires_grad_(False)`: `body.requires_grad = False`, or without the s, only sets an attribute",
     )
     same(in_head, [True, True], "Whether the head's weights get gradients", look="freeze the body alone; no `no_grad`")
 

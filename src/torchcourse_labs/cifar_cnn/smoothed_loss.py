@@ -75,7 +75,8 @@ exercise = Exercise(
         afterward=afterward,
         dtype=False,
         look="the target, (1 − smoothing) · one-hot + smoothing / classes, which adds up to one, times "
-        "`log_softmax(dim=1)`: minus the sum over the classes, and then the mean over the images",
+        "`log_softmax(dim=1)`: minus the sum over the classes, and then the mean over the images; `[:, labels]` would "
+        "take the columns of all labels from each row, `gather(1, labels[:, None])` takes one",
         says=[
             looks_like(
                 "to_wrong_classes",

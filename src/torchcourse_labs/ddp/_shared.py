@@ -82,7 +82,7 @@ def judge_gradients(answer: Any, rng: Inputs, look: str) -> list[list[str]]:
         near(yours, [[3 * means[name] for name in both]] * 3),
         "sum",
         "Your gradients are the sum over the ranks: every step is too long by a factor of the number of ranks.",
-        look="all-reduce adds up; what is left to do for a mean?",
+        look="all-reduce adds up; what is left to do for a mean? (`/=` divides in place, `/` makes a new tensor)",
     )
     for rank, each in enumerate(seen):
         unchanged = "your function should change only the gradients"

@@ -74,7 +74,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             raise error
         if not case:
             judge_mistakes(yours, mistakes, any(each["collectives"] for each in seen))
-        look = "right answers and samples of all batches, added up on every rank with `all_reduce`, divided, `.item()`"
+        look = "right answers and samples of all batches, added up on every rank with `all_reduce`; a share, no percent"
         for rank, each in enumerate(seen):
             same(each["score"], expected, f"The accuracy on rank {rank}{case}", rtol=0, atol=1e-4, look=look)
 

@@ -25,7 +25,7 @@ def solution(model: nn.Module) -> None:
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    look = "one division, by the number of ranks; and where in the row each part begins: behind all parts before it"
+    look = "gradients in the row, not weights; one division, by the number of ranks; each part behind all before it"
     calls = judge_gradients(answer, rng, look)
     wrong_if(
         any(each != ["all-reduce"] for each in calls),

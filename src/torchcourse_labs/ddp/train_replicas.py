@@ -97,7 +97,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "ranks_apart",
         "The ranks end with different weights: not all gradients were averaged in every step, or the initial weights "
         "were not the same.",
-        look="`DDP(model)` broadcasts the weights of rank 0, and averages if you call what it returns, not `model`",
+        look="`DDP(model)` broadcasts the weights of rank 0, and averages if you call the result, not the model inside",
     )
     late = [0, first, first + 1]  # set after the loop over the batches
     wrong_if(

@@ -69,7 +69,8 @@ exercise = Exercise(
         rtol=1e-3,
         atol=1e-4,
         look="at each place, and then `return`: the sum over all channels, rows and columns of window · kernel (as it "
-        "is, not flipped), plus the bias of the kernel, once",
+        "is, not flipped), plus the bias of the kernel, once; in the order [B, O, rows, columns]: `permute` "
+        "and `transpose` move axes, `reshape` does not",
         says=[
             looks_like(
                 "no_bias",

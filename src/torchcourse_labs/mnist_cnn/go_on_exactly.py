@@ -31,7 +31,7 @@ solution = (checkpoint, restore)
 
 def fresh(seed: int) -> tuple[nn.Module, Optimizer]:
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
     return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
@@ -45,7 +45,8 @@ def learn(model: nn.Module, optimizer: Optimizer, batches: list[Batch]) -> None:
 
 def state_of(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
     momentum = copy.deepcopy(optimizer.state_dict()["state"])
-    return {"weights": weights(model), "mode": model.training, "momentum": momentum, "random": torch.get_rng_state()}
+    row = torch.cat([value.double().flatten() for value in model.state_dict().values()])
+    return {"weights": row, "mode": model.training, "momentum": momentum, "random": torch.get_rng_state()}
 
 
 def stop_and_go_on(answer: Any, batches: list[Batch], epoch: int, seed: int) -> dict[str, Any]:
@@ -96,14 +97,14 @@ def judge(answer: Any, rng: Inputs) -> None:
         expected="a state that `torch.load` accepts",
         yours=seen.get("refused"),
     )
-    restored, what = seen["restored"], "The row of all weights after `restore`"
-    look = "`load_state_dict` of the given model, from what `checkpoint` returns, not from a global variable"
+    restored, what = seen["restored"], "The row of all weights and buffers after `restore`"
+    look = "the given model's `load_state_dict`, from what `checkpoint` returns; batch norm has more than parameters"
     same(restored["weights"], before["weights"], what, look=look)
     wrong_if(
         not equal(restored["momentum"], before["momentum"]),
         "momentum",
         "After `restore`, the optimizer does not have the saved momentum.",
-        look="`optimizer.state_dict()` in checkpoint; in restore, `optimizer.load_state_dict`, not `optimizer.state`",
+        look="`optimizer.state_dict()` in checkpoint; in restore, `load_state_dict` of the given optimizer, no new one",
     )
     wrong_if(
         not equal(restored["random"], before["random"]),
@@ -128,8 +129,8 @@ exercise = Exercise(
     takeaway="Weights, momentum, random numbers, position: with all four, an interrupted training run only took a "
     "break.",
     hints=(
-        "What changes from step to step? The weights, what the optimizer remembers, the state of the random generator "
-        "that dropout draws from, and the number of the epoch.",
+        "What changes from step to step? The weights, what batch norm and the optimizer remember, the state of the "
+        "random generator that dropout draws from, and the number of the epoch.",
         "`model.state_dict()`, `optimizer.state_dict()`, `torch.get_rng_state()`; back with `load_state_dict` (twice) "
         'and `torch.set_rng_state`; `restore` ends in `return state["epoch"]`.',
     ),

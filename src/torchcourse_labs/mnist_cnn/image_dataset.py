@@ -75,7 +75,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="`image = self.transform(image)` in `__getitem__`",
     )
     for index, number, (image, label) in zip(order, drawn, seen["samples"], strict=True):
-        look = "the transform of `self.images[index]` as it is stored, in uint8; and `self.images` stays as it is"
+        look = "`image = self.transform(image)`: the transform returns a new image, made from the stored one (uint8)"
         same(image, images[index].float() / 255 + number, f"The image of sample {index}", look=look)
         same(int(label), int(labels[index]), f"The label of sample {index}")
     look = "`torch.manual_seed`: seed once, at the start of the program, not in a data set"

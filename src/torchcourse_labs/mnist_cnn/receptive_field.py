@@ -67,6 +67,7 @@ exercise = Exercise(
                 "the first. A sum of (kernel − 1) · step goes from the first to the last.",
                 lambda layers: functools.reduce(lambda n, layer: (n - 1) * layer[1] + layer[0], layers, 1),
                 lambda layers: functools.reduce(lambda n, layer: n * layer[1] + layer[0] - 1, reversed(layers), 1),
+                lambda layers: functools.reduce(lambda n, layer: n * layer[1] + layer[0], reversed(layers), 1),
                 lambda layers: functools.reduce(lambda n, layer: n * layer[1] + layer[0] - 1, layers, 1),
                 look="the order of the layers; n numbers are n − 1 strides apart",
             ),

@@ -81,7 +81,7 @@ def judge_network(seen: dict[str, Any], b: int) -> None:
     logits = seen["logits"]
     if not isinstance(logits, Tensor) or logits.shape != (b, 10) or logits.dtype != torch.float32:
         look = "the `return` of `forward`, and the size of the last layer; `flatten(1)` leaves the batch alone"
-        raise Incorrect(f"Your network should return ten logits for each of {b} images.", (b, 10), logits, look)
+        raise Incorrect("Your network should return ten logits for each image.", (b, 10), logits, look)
     if not logits.isfinite().all():
         raise Incorrect("Some of your logits are nan or infinite.", "finite numbers", logits, "the end of `forward`")
     wrong_if(

@@ -59,11 +59,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     given, images = ((each.images.float() / 255 - mean) / std for each in (learned, unseen))
     batches = given, learned.labels, STEPS
     seen = observe(answer, trained, *batches, torch.cat([images, (images[::2] + images[1::2]) / 2]), rng.size(0, 10**6))
-    if "instead" in seen:
-        raise Incorrect("Your function should return the trained network.", "an nn.Module", seen["instead"])
-    if not isinstance(seen["logits"], Tensor) or seen["logits"].shape != (1500, 10):
-        raise Incorrect("The network should give ten logits for each image.", (1500, 10), seen["logits"])
-    logits, between = seen["logits"].float().split([1000, 500])
+    logits, between = judge_form(seen, 1500, STEPS).split([1000, 500])
     accuracy, steps = (logits.argmax(1) == unseen.labels).float().mean().item(), seen["steps"]
     wrong_if(
         ((logits >= 0) & (logits <= 1)).all() or near(logits.exp().sum(1), torch.ones(1000)),
@@ -72,20 +68,15 @@ def judge(answer: Any, rng: Inputs) -> None:
         "`cross_entropy` has a softmax inside.",
         look="the last line of `forward`, or the last layer in `__init__`",
     )
-    wrong_if(
-        seen["most"] > STEPS,
-        "more_steps",
-        f"Your optimizer took {seen['most']} steps with 80 batches. Use each batch for one step.",
-        look="a loop inside the loop over the batches, or batches that are kept for a second round",
-    )
     fewer = seen["used"] < STEPS or 0 < seen["most"] < STEPS - 1  # `step(closure)` begins without a gradient
     wrong_if(
         fewer or (accuracy < ENOUGH and steps < STEPS),
         "few_steps",
         f"You took {seen['used']} of the 80 batches, and the network that you return has taken {steps} steps with a "
         "gradient. Take one step with each batch, and with nothing else.",
-        look="`loss.backward()`, then `optimizer.step()`, for each batch, and no `zero_grad` between the two; a "
-        "`return` or `break` inside the loop; an optimizer of another network, or a network made inside the loop",
+        look="a `return` or `break` inside the loop, if you took few batches; if you took all, `loss.backward()`, then "
+        "`optimizer.step()`, for each, and no `zero_grad` between the two; an optimizer of another network, or a "
+        "network made inside the loop",
     )
     wrong_if(
         accuracy >= ENOUGH and near(between, (logits[::2] + logits[1::2]) / 2, atol=1e-3),
@@ -98,9 +89,25 @@ def judge(answer: Any, rng: Inputs) -> None:
         problem = f"Your network has not learned enough in {steps} steps."
         look = (
             "does the loss fall? Print it. Then `zero_grad` once for each batch, the images as they come (they are "
-            "normalized already), the learning rate, by factors of three, and a scheduler's `step()` once a batch"
+            "normalized already), and the learning rate, by factors of three: what does a scheduler leave of it?"
         )
         raise Incorrect(problem, "at least 65% of unseen garments right", f"{accuracy:.1%}", look)
+
+
+def judge_form(seen: dict[str, Any], images: int, steps: int) -> Tensor:
+    """The logits for so many images, of a network that took no more steps than it should."""
+    if "instead" in seen:
+        raise Incorrect("Your function should return the trained network.", "an nn.Module", seen["instead"])
+    if not isinstance(seen["logits"], Tensor) or seen["logits"].shape != (images, 10):
+        raise Incorrect("The network should give ten logits for each image.", (images, 10), seen["logits"])
+    wrong_if(
+        seen["most"] > steps,
+        "more_steps",
+        f"Your optimizer took {seen['most']} steps, and you took {seen['used']} of the {steps} batches. Take one step "
+        "with each batch, and with nothing else.",
+        look="a loop inside the loop over the batches, batches that are kept for a second round, or other images",
+    )
+    return seen["logits"].float()
 
 
 exercise = Exercise(

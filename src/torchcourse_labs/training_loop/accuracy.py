@@ -37,7 +37,7 @@ exercise = Exercise(
     judge=Spec(
         draw=draw,
         solution=solution,
-        look="the share of rows in which `argmax(dim=1)` is the label, neither rounded nor in percent",
+        look="the share of rows in which `argmax(dim=1)` of the logits, as they come, is the label; not in percent",
         says=[
             looks_like(
                 "for_each_image",

@@ -60,7 +60,7 @@ def judge_case(seen: dict[str, Any], model: nn.Module, batches: list[Batch]) -> 
         "train_mode",
         "The model, or a part of it, was in train mode when it got the images. In that mode, batch norm uses the "
         "statistics of the batch and changes its running ones.",
-        look="`model.eval()` before the loop: it reaches every layer",
+        look="`model.eval()` before the loop, as it reaches every layer; back to the old mode only after the loop",
     )
     wrong_if(
         seen["graph"],
@@ -82,13 +82,13 @@ def judge_case(seen: dict[str, Any], model: nn.Module, batches: list[Batch]) -> 
     each, sizes = [solution(model, [batch]) for batch in batches], [len(labels) for _, labels in batches]
     for i, what in enumerate(("loss", "accuracy")):
         yours, right = probes.number(pair[i], f"Your {what}"), expected[i]
+        details = {"expected": right, "yours": yours}
         wrong_if(
             not near(yours, right) and near(yours, sum(one[i] for one in each) / len(each)),
             "mean_of_means",
             f"Your {what} is the mean of the batches' means: the short last batch counts as much as any.",
             look="weight each batch by `len(labels)`, divide once at the end",
-            expected=right,
-            yours=yours,
+            **details,
         )
         weighted = [sum(one[i] * n**power for one, n in zip(each, sizes, strict=True)) / sum(sizes) for power in (0, 2)]
         wrong_if(
@@ -96,8 +96,7 @@ def judge_case(seen: dict[str, Any], model: nn.Module, batches: list[Batch]) -> 
             "not_sums",
             f"You divide by the number of images, but what you add for a batch is not the sum of its images' {what}.",
             look="add a mean times `len(labels)`, or the sum that `reduction='sum'` gives as it is",
-            expected=right,
-            yours=yours,
+            **details,
         )
         look = ("the cross-entropy of the logits, without a softmax", "a share, not in percent")[i]
         look += ": a sum over all batches, divided once, after the loop, by the number of all images"

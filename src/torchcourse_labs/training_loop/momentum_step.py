@@ -63,7 +63,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         near(yours, steps(solution, start, gradients, rates, 0.0)["parameters"]),
         "no_memory",
         "Your step follows the gradient alone: this is plain SGD without momentum.",
-        look="`v = …` gives a new tensor the name v, and the list keeps the old one; `v.mul_(…)` changes it",
+        look="the step uses v; it stays in `velocities` (`v.mul_(…)`, not `v = …`), and a new optimizer has no memory",
     )
     scaled = [[g if g is None else rate * g for g in row] for rate, row in zip(rates, gradients, strict=True)]
     wrong_if(

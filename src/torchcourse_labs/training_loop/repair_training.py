@@ -116,7 +116,7 @@ def judge_faults(seen: dict, losses: list, accuracies: list, model: nn.Module, f
         faults["tensors"],
         "tensors_kept",
         f"Your lists hold tensors; the exercise asks for Python floats. {rest}",
-        look="`.item()` takes the number out of a tensor. (A loss that keeps its graph keeps it in memory, too.)",
+        look="`.item()` takes the number out, for both lists. (A loss that keeps its graph fills the memory.)",
     )
     wrong_if(
         faults["graph"],

@@ -33,6 +33,7 @@ WRONG = {
     "offsets": [
         *mutants(solution, DRAWN, "torch.randint(0, 2 * pixels, (2, count))"),
         lambda images, pixels: solution(images, 2),
+        lambda images, pixels: solution(images, 4),
         *mutants(solution, ":, down, right]", ":, pixels, right]"),
     ],
     "dependent": mutants(solution, DRAWN, "torch.randint(0, 2 * pixels + 1, (count,)).expand(2, count)"),

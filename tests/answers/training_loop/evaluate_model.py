@@ -23,7 +23,8 @@ RIGHT = [
 ]
 
 WRONG = {
-    "train_mode": mutants(solution, "model.eval()", "pass", "model.training = False"),
+    "train_mode": mutants(solution, "model.eval()", "pass", "model.training = False")
+    + mutants(solution, "    model.train(was", "            model.train(was"),
     "graph": mutants(solution, "no_grad", "enable_grad"),
     "mode_left": mutants(solution, "model.train(was_training)", "pass", "model.training = was_training"),
     "mean_of_means": [
