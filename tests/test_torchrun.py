@@ -26,19 +26,19 @@ pytestmark = [pytest.mark.skipif(os.name != "posix", reason="%%torchrun needs Li
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, tmp_path_factory, monkeypatch):
     """The notebook's folder, and a temporary one of its own: what is left there shows."""
     (tmp_path / "here").mkdir()
-    (tmp_path / "tmp").mkdir()
+    temporary = tmp_path_factory.mktemp("t")  # short: the fork server has a socket in it
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     yield tmp_path / "here"
     assert not left_over(str(tmp_path)), "processes of this test are still running"
     (server,) = [child for child in psutil.Process().children() if "forkserver" in str(child.cmdline())] or [None]
     assert not server or not any(map(is_alive, server.children(recursive=True)))
-    left = [path.name for path in (tmp_path / "tmp").iterdir()]
+    left = [path.name for path in temporary.iterdir()]
     # `import torch._dynamo` makes a folder for code that nobody has compiled yet, the fork server one for its socket.
     assert [name for name in left if not name.startswith(("torchinductor", "pymp-"))] == [], (
         "left in the temporary folder"
@@ -202,7 +202,7 @@ def test_nothing_is_left_of_a_notebook(folder):
         left = family if number == signal.SIGKILL else family - warmed
         wait_until(lambda left=left: not any(map(is_alive, left)))
     out, _ = process.communicate(timeout=600)
-    wait_until(lambda: not [name for name in os.listdir(folder.parent / "tmp") if name.startswith("torchrun")])
+    wait_until(lambda: not [name for name in os.listdir(os.environ["TMPDIR"]) if name.startswith("torchrun")])
     assert b"Interrupted" in out
 
 
@@ -317,8 +317,11 @@ def test_what_the_fork_server_imports_asks_no_gpu():
     assert said.splitlines() == ["[] False", "['how many?']"], "the second line shows that it would have noticed"
 
 
-def test_where_nothing_can_be_forked_torchrun_is_started(monkeypatch):
-    monkeypatch.setattr(launcher, "METHOD", "spawn")
+@pytest.mark.parametrize("name", ["torchcourse.distributed.launcher.METHOD", "tempfile.tempdir"])
+def test_where_no_fork_server_can_run_new_processes_are_started(name, monkeypatch, tmp_path):
+    long = tmp_path / ("x" * 80)  # a folder in which no socket can be
+    long.mkdir()
+    monkeypatch.setattr(name, "spawn" if "METHOD" in name else str(long))
     shown, sentence = run("-n 1", "import os; print(os.environ['WORLD_SIZE'])")
     assert sentence is None and shown == "[rank 0] 1\n"
 

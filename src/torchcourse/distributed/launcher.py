@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 from multiprocessing.process import BaseProcess
 
@@ -31,7 +32,9 @@ STOP = signal.SIGUSR1  # ends a launcher and all below it; PyTorch's launcher ha
 
 def start(job: Job) -> BaseProcess:
     """Start the launcher of a job, and with the first one the fork server."""
-    context = multiprocessing.get_context("forkserver" if METHOD == "fork" else "spawn")
+    # The server listens on a socket below the temporary folder, and the path of a socket has at most 107 bytes.
+    short = len(tempfile.gettempdir()) <= 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
+    context = multiprocessing.get_context("forkserver" if METHOD == "fork" and short else "spawn")
     context.set_forkserver_preload(["torchcourse.preload"])
     process = context.Process(target=launch, args=(job,))
     process.start()
