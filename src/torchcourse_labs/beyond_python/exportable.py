@@ -45,12 +45,12 @@ def exported(answer: Callable, width: int, weights: dict[str, Tensor], batches: 
     with quietly():
         try:
             model.eval().load_state_dict(weights)
-        except (AttributeError, RuntimeError):
+        except (AttributeError, RuntimeError) as error:
             expected = "a class that makes an `nn.Module` with the parameters of `Scanner`, so that its weights fit"
-            yours = f"an object of the class {type(model).__name__}"
-            raise Incorrect("Give the check your class.", expected, yours) from None
+            yours = f"an object of the class {type(model).__name__}: {' '.join(str(error).split())[:200]}"
+            raise Incorrect("The weights of `Scanner` do not fit what your class makes.", expected, yours) from None
         with torch.no_grad():
-            seen = {"eager": [call(model, batch.clone(), may_change=True) for batch in batches]}
+            seen = {"eager": [call(model, batch) for batch in batches]}
         try:
             dynamic = ({0: torch.export.Dim("batch")},)
             program = torch.export.export(model, (batches[0].clone(),), dynamic_shapes=dynamic).module()

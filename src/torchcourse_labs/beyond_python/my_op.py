@@ -73,7 +73,7 @@ def tried(answer: Callable, rows: list[Row]) -> dict[str, Any]:
             x = x.clone().requires_grad_()
             result = operator(x, width)
             operator(x, 1)  # another call, before this one goes backward: what a call saves belongs to it
-            return torch.autograd.grad(result, x, back)[0]
+            return torch.autograd.grad(result, x, back.clone())[0]
 
         def objections(x: Tensor, width: int, back: Tensor) -> str:
             verdicts = torch.library.opcheck(operator, (x.clone().requires_grad_(), width), raise_exception=False)

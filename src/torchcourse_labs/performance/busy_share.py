@@ -16,6 +16,7 @@ SHORT = (
     [("forward", 0, 20, 1), ("copy", 40, 100, 7), ("forward", 50, 70, 1)],  # a gap in both rows
     [("step", 0, 60, 4), ("forward", 10, 50, 4), ("linear", 20, 30, 4)],  # three levels
     [("forward", 0, 30, 4), ("step", 0, 60, 4), ("linear", 30, 60, 4)],  # two events inside fill a step
+    [("linear", 30, 60, 4), ("step", 0, 60, 4), ("forward", 0, 30, 4)],  # in any order
 )
 # A CPU (row 1) that works, and waits inside other events, and two streams of a GPU (7, 13).
 LONG = [
@@ -28,12 +29,12 @@ LONG = [
 
 
 def draw(rng: Inputs) -> list[tuple[list[Event], set[str]]]:
-    """The traces above at another time, faster or slower, in any order."""
+    """The traces above at another time, faster or slower; the long one in any order."""
     cases = []
     for rows, waits in (*((rows, {"synchronize", "next batch"}) for rows in (*SHORT, LONG)), (LONG, set())):
         start, unit = rng.size(300, 900), rng.size(2, 9) / 2
         events = [{"name": n, "ts": start + unit * a, "dur": unit * (b - a), "tid": row} for n, a, b, row in rows]
-        cases.append(([events[i] for i in rng.permutation(len(events))], waits))
+        cases.append(([events[i] for i in rng.permutation(len(events))] if rows is LONG else events, waits))
     return cases
 
 

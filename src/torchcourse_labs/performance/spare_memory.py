@@ -64,7 +64,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     weights = [rng.randn(value.numel()) / 3 for _ in range(rng.size(6, 9)) for value in Block(8).parameters()]
     inputs = weights, rng.randn(rng.size(200, 300), 8), rng.size(10**6, 10**9)
     right, seen = (observe(each, kept, *inputs) for each in (solution, answer))
-    look = "each block runs once, in order, and takes the output of the one before it; all stay in train mode"
+    look = "each block runs once, in order, and takes the output of the last one; all stay in train mode; no seed"
     same(seen["output"], right["output"], "The output of the last block", look=look)
     same(seen["modes"], right["modes"], "The list of modes, True for train mode,", look=look)
     wrong_if(
@@ -72,7 +72,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "no_gradient",
         "The output is right, but not every weight of the blocks gets a gradient. A reentrant checkpoint builds a "
         "graph only if its input requires a gradient, and `x` does not; `detach` and `no_grad` cut the graph, too.",
-        look="`use_reentrant=False`",
+        look="`use_reentrant=False`; no `detach`, no `no_grad`, and the blocks themselves, not copies of them",
     )
     look = (
         "what is different the second time, in backward: dropout has to draw the same numbers (`preserve_rng_state`), "
