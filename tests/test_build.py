@@ -144,6 +144,12 @@ def test_mistakes_in_a_solution_are_named(root, solution, words):
         build.edition(chapter(root), "lab", root)
 
 
+def test_a_prediction_without_its_comparison_is_named(root):
+    write(root, LECTURE + "\n```{code-cell}\nprediction = ...  # a number\n```\n")
+    with pytest.raises(build.BuildError, match=r"has no `predict\.compare`:\nprediction = \.\.\.  # a number"):
+        build.edition(chapter(root), "lecture", root)
+
+
 def test_answer_that_is_elsewhere_too_is_not_released(root):
     write(root, solution=SOLUTION + "\n```{code-cell}\nx = 1\nresult_of_doubling = x + x\n```\n")
     with pytest.raises(build.BuildError, match=r"parts of the answers:\nresult_of_doubling = x \+ x"):

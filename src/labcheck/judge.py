@@ -114,7 +114,7 @@ def _time_limit(seconds: float, worked: Callable[[], float] = time.process_time)
 
 
 def _error_result(name: str, error: BaseException) -> Result:
-    said = textwrap.shorten(str(error), 300, placeholder=" ...")  # the second line of PyTorch is often the useful one
+    said = textwrap.shorten(str(error), 300, placeholder=" ...")  # what helps is often in PyTorch's second line
     message, look = f"Your code raised {type(error).__name__}: {said}".rstrip(": "), None
     if re.search("no NVIDIA driver|not compiled with CUDA", said):  # the rest says where to download a driver
         message = "Your code asks for an NVIDIA GPU, and PyTorch finds none here."

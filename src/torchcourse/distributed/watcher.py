@@ -44,7 +44,7 @@ def watch(scratch: str, command: list[str]) -> NoReturn:
     caller = os.getppid()
 
     def end(code: int) -> NoReturn:
-        """Whoever comes to this end, by a signal or in a thread, does all of it: there may be several at once."""
+        """Called by a signal handler and by threads, perhaps several at once: each call does all of it."""
         end_all()
         if os.getppid() != caller:
             shutil.rmtree(scratch, ignore_errors=True)
