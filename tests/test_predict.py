@@ -14,6 +14,12 @@ def test_an_empty_prediction_is_a_reminder(capsys):
         assert second.endswith("-36.0")
 
 
+def test_one_that_is_begun_says_what_is_open(capsys):
+    predict.compare({"w": ..., "b": 1, "c": ...}, {"w": 2, "b": 1, "c": 3})
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "you predicted: not yet w, c (replace the ... and run this cell again)" and "'b': 1" in second
+
+
 @pytest.mark.parametrize(
     ("guess", "result", "within", "right"),
     [
@@ -25,6 +31,8 @@ def test_an_empty_prediction_is_a_reminder(capsys):
         (float("nan"), float("nan"), 0, [True]),
         (torch.tensor(2.0), 2.0, 0, [True]),
         (torch.tensor([1.0, 2.0]), "what came out", 0, [False]),
+        (torch.tensor([1.0, 2.0]), 3.0, 0, [False]),
+        (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]), 0, [True]),
         ("View", "view", 0, [True]),
         (None, "None", 0, [True]),
         ({"w": -18, "b": True}, {"b": True, "w": 18}, 0, [False, True]),

@@ -518,7 +518,7 @@ SLIPS = {
     "product of two devices": ("x.to(gpu) @ x.T", ARGUMENT % ("mat2", "mm")),
     "forgot the batch, linear": ("torch.nn.Linear(3, 2).to(gpu)(x)", ARGUMENT % ("mat1", "addmm")),
     "forgot the batch, convolution": (
-        "torch.nn.Conv2d(1, 2, 3).to(gpu)(torch.ones(1, 1, 4, 4))",
+        "torch.nn.Conv2d(1, 2, 3).to(gpu)(torch.ones(64, 1, 28, 28))",  # for one image, other words
         "Input type (torch.FloatTensor) and weight type (torch.{gpu}.FloatTensor) should be the same or input should "
         "be a MKLDNN tensor and weight is a dense tensor",
     ),

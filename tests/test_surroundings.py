@@ -132,6 +132,17 @@ def test_on_a_disk_without_programs_nothing_is_compiled_and_no_answer_is_wrong(m
     assert result.outcome == "not checked" and "Set TMPDIR" in result.message, result
 
 
+@pytest.mark.skipif(not native.compiler(), reason="needs g++ on Linux")
+def test_with_a_compiler_that_links_libstdcxx_statically_no_answer_is_wrong(monkeypatch, tmp_path):
+    """Seen on a GPU machine: errors that left such a library ended the process."""
+    compiler = tmp_path / "g++"
+    compiler.write_text(f'#!/bin/sh\nexec {native.compiler()} "$@" -static-libstdc++\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    result = judge.evaluate("stable_rows", stable_rows.solution)
+    assert result.outcome == "not checked" and "statically" in result.message, result
+
+
 def test_a_relative_folder_is_refused(monkeypatch, tmp_path):
     for variable, path in (("TORCHCOURSE_DATA", place.root_folder), ("TORCHCOURSE_PROGRESS", reports.path)):
         monkeypatch.setenv(variable, "data")

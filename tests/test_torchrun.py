@@ -260,7 +260,11 @@ def test_a_rank_is_like_a_new_process(folder, monkeypatch):
 
 @pytest.mark.gpu
 def test_ranks_train_on_the_device_they_have():
-    """Forks use the GPU, and where there is one for two ranks, they share it."""
+    """Forks use the GPU, and where there is one for two ranks, they share it.
+
+    PyTorch's launcher asks CUDA how many GPUs there are, and the forks of a process that has asked cannot use it. A
+    PyTorch that is built for CUDA says so without a GPU, too.
+    """
     cell = """
         import torch, torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
@@ -271,9 +275,11 @@ def test_ranks_train_on_the_device_they_have():
             model = DistributedDataParallel(torch.nn.Linear(3, 1).to(me.device))
             model(torch.full((1, 3), float(me.rank), device=me.device)).sum().backward()
             print(mine.device.type, mine.tolist(), model.module.weight.grad.tolist())
+        print("asked before:", torch.cuda._is_in_bad_fork())
     """
     shown, sentence = run("-n 2", cell)
     assert sentence is None, shown
+    assert shown.count("asked before: False") == 2, shown
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     for rank in range(2):
         assert f"[rank {rank}] {kind} [3.0, 3.0, 3.0] [[0.5, 0.5, 0.5]]" in shown.splitlines(), shown

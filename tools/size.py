@@ -36,8 +36,7 @@ def rows() -> list[tuple[str, int, int]]:
         ("an exercise, the largest", max(single), 220),
         ("tests/answers", sum(apart.values()), 4000),
         ("tests, answers aside", sum(lines(ROOT / "tests", ("answers",)).values()), 14000),
-        ("tools", sum(lines(ROOT / "tools", ("standin",)).values()), 9000),
-        ("tools/standin, until a GPU has run the course", sum(lines(ROOT / "tools" / "standin").values()), 425),
+        ("tools", sum(lines(ROOT / "tools").values()), 9000),
         ("the largest file", max(everything.values()), 650),
     ]
 

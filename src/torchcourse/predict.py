@@ -11,11 +11,13 @@ def compare(prediction: Any, result: Any, within: float = 0.0) -> None:
     result: what came out. A dict is compared key by key, a list or tuple place by place.
     within: how far a number may be off, as a share of the result: 0.5 accepts 50 to 150 for 100.
     """
+    rows = _rows(prediction, result)
     if is_open(prediction):
-        print("you predicted: nothing yet (replace the ... and run this cell again)")
+        missing = [name.removeprefix(", ") for name, guess, _ in rows if is_open(guess)]
+        begun = "nothing yet" if len(missing) == len(rows) else f"not yet {', '.join(missing)}"
+        print(f"you predicted: {begun} (replace the ... and run this cell again)")
         print("the result is:", result)
         return
-    rows = _rows(prediction, result)
     right = [_agree(guess, value, within) for _, guess, value in rows]
     for (name, guess, value), good in zip(rows, right, strict=True):
         print(f"{'✓ right' if good else '✗ not right'}{name}: you predicted {guess}, the result is {value}")
@@ -47,5 +49,5 @@ def _agree(guess: Any, value: Any, within: float) -> bool:
     try:
         near = abs(guess - value) <= max(within, 1e-6) * abs(value)
         return bool(near or guess == value or (math.isnan(guess) and math.isnan(value)))  # the second for infinity
-    except (TypeError, ValueError):  # not numbers
+    except (TypeError, ValueError, RuntimeError):  # not numbers, or several of them in one tensor
         return str(guess).strip().lower() == str(value).strip().lower()

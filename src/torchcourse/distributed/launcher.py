@@ -49,6 +49,21 @@ def launch(job: Job) -> None:
     log = os.open(f"{job.scratch}/launcher.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    # It asks how many GPUs there are. A process that has asked CUDA for anything has no forks that can use CUDA; with
+    # these variables the answer is "none", and CUDA is not asked.
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=job.ranks,
+        max_restarts=job.max_restarts,
+        run_id="cell",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="127.0.0.1",  # the machine's own name may lead nowhere
+        logs_specs=DefaultLogsSpecs(log_dir=f"{job.scratch}/logs"),
+        start_method=METHOD,
+    )
     os.environ.clear()
     os.environ.update(job.environment)
     notebook = multiprocessing.parent_process()
@@ -68,18 +83,6 @@ def launch(job: Job) -> None:
     # A handler runs in the main thread: PyTorch's launcher, which runs there, cannot start ranks again meanwhile.
     signal.signal(STOP, end)
     threading.Thread(target=end_with_notebook, daemon=True).start()
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=job.ranks,
-        max_restarts=job.max_restarts,
-        run_id="cell",
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="127.0.0.1",  # the machine's own name may lead nowhere
-        logs_specs=DefaultLogsSpecs(log_dir=f"{job.scratch}/logs"),
-        start_method=METHOD,
-    )
     with contextlib.suppress(ChildFailedError):  # the rank has written down why, or the log says that it has not
         elastic_launch(config, run)(job)
     end()

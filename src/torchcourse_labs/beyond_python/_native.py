@@ -29,9 +29,8 @@ def compiler() -> str | None:
 
 def lacks() -> str | None:
     """What this machine lacks to build an operator and load it, as a sentence; None if it lacks nothing."""
-    if not compiler():
-        return "It needs Linux with the C++ compiler g++: do it on another machine."
-    return compiling.noexec(tempfile.gettempdir())
+    other = "It needs Linux with the C++ compiler g++: do it on another machine."
+    return compiling.noexec(tempfile.gettempdir()) if compiler() else other
 
 
 def build(source: str, folder: str) -> Path:

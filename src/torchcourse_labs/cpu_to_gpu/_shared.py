@@ -32,9 +32,7 @@ def device_work(answer: Callable, *inputs: Any) -> tuple[Any, Work]:
 
 def busiest_line(events: Sequence[tuple[int, str]]) -> str:
     """The line of the answer that caused most of these events, and how often: "line 3: `x.item()` (8 times)"."""
-    if not events:
-        return ""
-    line, times = Counter(line for _, line in events).most_common(1)[0]
+    line, times = Counter(line for _, line in events).most_common(1)[0] if events else ("", 0)
     return f"{line or 'your loop'} ({times} times)" if times > 1 else line
 
 

@@ -19,9 +19,8 @@ solution = {
 
 def written(predictions: Any) -> Any:
     """A probe: the predictions, written as in the solution where that is clear. Strides may be a list or NumPy's."""
-    if not isinstance(predictions, dict):
-        return predictions
-    return {key: plain(value) for key, value in predictions.items()}
+    known = isinstance(predictions, dict)
+    return {key: plain(value) for key, value in predictions.items()} if known else predictions
 
 
 def plain(value: Any) -> Any:
