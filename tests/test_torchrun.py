@@ -98,6 +98,12 @@ def test_lines_come_at_once_and_whole(folder):
     assert len(lines) == 12 and list(folder.iterdir()) == []
 
 
+def test_a_notebook_can_keep_what_was_printed():
+    with contextlib.redirect_stdout(io.StringIO()) as screen:
+        kept = magic.torchrun("-n 2 --out lines", "import os\nprint('rank', os.environ['RANK'])")
+    assert sorted(kept["lines"]) == ["[rank 0] rank 0", "[rank 1] rank 1"] == sorted(screen.getvalue().splitlines())
+
+
 def test_the_rank_that_failed_first_is_shown(folder):
     """The other one loses its connection, and is done long before."""
     cell = """

@@ -194,11 +194,11 @@ def load_ipython_extension(shell: Any) -> None:
     """For `%load_ext torchcourse.distributed`."""
 
     def torchrun(line: str, cell: str) -> None:
-        """Run the cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [name.py]`."""
+        """Run the cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 9] [--out lines] [name.py]`."""
         if os.name != "posix":
             raise CourseError("%%torchrun needs Linux or macOS: on Windows use WSL, or a hub.")
         from torchcourse.distributed import magic
 
-        magic.torchrun(line, cell)
+        shell.user_ns.update(magic.torchrun(line, cell))
 
     shell.register_magic_function(torchrun, magic_kind="cell")

@@ -45,9 +45,10 @@ class Interrupted(KeyboardInterrupt):
         return ["KeyboardInterrupt: the cell was interrupted, all its processes were ended."]
 
 
-def torchrun(line: str, cell: str) -> None:
-    """Run a cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [name.py]`.
+def torchrun(line: str, cell: str) -> dict[str, list[str]]:
+    """Run a cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [--out lines] [name.py]`.
 
+    Returns what `--out` names, with the lines that the ranks printed; without `--out` nothing.
     Raises CourseError if a rank fails or the time is up (with --expect-timeout: if it is not).
     """
     options = _options(line)
@@ -61,7 +62,9 @@ def torchrun(line: str, cell: str) -> None:
             print(f"Written to {name}")
         ranks, restarts = options.nproc_per_node, options.max_restarts
         job = Job(name, str(file), source, ranks, restarts, scratch, _environment(ranks))
-        _Run(job, options.timeout, options.expect_timeout).run()
+        run = _Run(job, options.timeout, options.expect_timeout)
+        run.run()
+    return {options.out: run.lines} if options.out else {}
 
 
 def _options(line: str) -> argparse.Namespace:
@@ -72,6 +75,7 @@ def _options(line: str) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--max-restarts", type=int, default=0)
     parser.add_argument("--expect-timeout", action="store_true")
+    parser.add_argument("--out")
     parser.add_argument("name", nargs="?")
     options = parser.parse_args(line.split())
     if not 1 <= options.nproc_per_node <= 64:
@@ -117,6 +121,7 @@ class _Run:
         self.log.touch()
         self.attempt = 0  # how often the launcher has started the ranks again
         self.shown: dict[Path, int] = {}  # bytes of each file that have been shown
+        self.lines: list[str] = []
 
     def run(self) -> None:
         """Start, show what comes, wait for the end, explain it."""
@@ -154,6 +159,7 @@ class _Run:
         newest = max([0, *(int(file.stem.split("-")[0]) for file in self.scratch.glob("*-*.pid"))])
         while True:
             for line in self._new_lines(f"{self.attempt}.lines"):
+                self.lines.append(line)
                 print(line, flush=True)
             for rank in range(self.size):  # from below Python: processes of the cell, libraries in C++
                 for line in self._new_lines(f"{self.attempt}-{rank}.raw"):

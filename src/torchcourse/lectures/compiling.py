@@ -12,12 +12,14 @@ milliseconds, needs no compiler, and can be counted.
 """
 
 import contextlib
+import functools
 import importlib
 import linecache
 import logging
 import os
 import re
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -63,6 +65,25 @@ def noexec(folder: str | os.PathLike) -> str | None:
     return (
         f"No compiled code can be loaded from {folder}, because its disk is mounted with the option noexec. Set TMPDIR "
         "to a folder on another disk before Jupyter starts."
+    )
+
+
+@functools.cache
+def own_runtime(compiler: str) -> str | None:
+    """Why a library that this compiler builds may crash the process that loads it, as a sentence; None if it won't.
+
+    PyTorch uses the libstdc++.so of the system. Some compilers put a copy of libstdc++ into each library instead: an
+    error that is raised in one of the two copies and caught in the other ends the process.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, "say.cpp"), Path(folder, "say.so")
+        source.write_text("#include <iostream>\nvoid say() { std::cout << 1; }\n")
+        done = subprocess.run([compiler, "-shared", "-fPIC", source, "-o", library], capture_output=True)
+        if done.returncode or b"libstdc++.so" in library.read_bytes():
+            return None
+    return (
+        f"The C++ compiler {compiler} links libstdc++ statically: what it compiles can crash this process. Set CXX to "
+        "another one before Jupyter starts."
     )
 
 

@@ -59,10 +59,11 @@ def boxes(stages: Mapping[str, Sequence[int]]) -> Figure:
     """
     figure, ax = plt.subplots(figsize=(9.5, 3.3))
     largest = max((shape[-1] for shape in stages.values() if len(shape) == 3), default=1)
-    x = 0.0
+    channels = sum(shape[0] for shape in stages.values() if len(shape) == 3)
+    each, x = min(0.055, 10 / max(1, channels)), 0.0  # how thick a channel is: many have to share the width
     for index, (name, shape) in enumerate(stages.items()):
         if len(shape) == 3:
-            side, thick = 2.6 * shape[-1] / largest, 0.12 + 0.055 * shape[0]
+            side, thick = 2.6 * shape[-1] / largest, 0.12 + each * shape[0]
             right = _cuboid(ax, x, -side / 2, thick, side, 0.42 * side, COLORS[0] if index else GREY)
             label = f"{shape[0]} × {shape[1]} × {shape[2]}"
         elif len(shape) == 1:
@@ -74,7 +75,7 @@ def boxes(stages: Mapping[str, Sequence[int]]) -> Figure:
         middle = (x + right) / 2
         ax.text(middle, 2.25, label, ha="center", va="bottom", fontsize=10, color=INK)
         ax.text(middle, -1.85, name.replace(" ", "\n"), ha="center", va="top", fontsize=10, color=GREY)
-        x = max(right + 0.45, middle + 1.3)
+        x = max(right + 0.45, middle + max(1.3, 0.18 * len(label)))
     _bare(ax, (-0.4, x - 0.2), (-2.7, 2.7))
     return figure
 

@@ -29,8 +29,9 @@ def compiler() -> str | None:
 
 def lacks() -> str | None:
     """What this machine lacks to build an operator and load it, as a sentence; None if it lacks nothing."""
-    other = "It needs Linux with the C++ compiler g++: do it on another machine."
-    return compiling.noexec(tempfile.gettempdir()) if compiler() else other
+    if not compiler():
+        return "It needs Linux with the C++ compiler g++: do it on another machine."
+    return compiling.noexec(tempfile.gettempdir()) or compiling.own_runtime(compiler())
 
 
 def build(source: str, folder: str) -> Path:
