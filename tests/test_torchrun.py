@@ -18,6 +18,7 @@ import torch
 from conftest import is_alive, wait_until
 from IPython.core.error import UsageError
 
+from torchcourse import distributed
 from torchcourse.distributed import launcher, magic
 from torchcourse.distributed.rank import Job
 from torchcourse.errors import CourseError
@@ -98,10 +99,10 @@ def test_lines_come_at_once_and_whole(folder):
     assert len(lines) == 12 and list(folder.iterdir()) == []
 
 
-def test_a_notebook_can_keep_what_was_printed():
-    with contextlib.redirect_stdout(io.StringIO()) as screen:
-        kept = magic.torchrun("-n 2 --out lines", "import os\nprint('rank', os.environ['RANK'])")
-    assert sorted(kept["lines"]) == ["[rank 0] rank 0", "[rank 1] rank 1"] == sorted(screen.getvalue().splitlines())
+def test_a_notebook_finds_what_was_printed():
+    for world_size in (2, 1):
+        shown, _ = run(f"-n {world_size}", "import os\nprint('rank', os.environ['RANK'])")
+        assert sorted(distributed.printed) == sorted(shown.splitlines()) and len(distributed.printed) == world_size
 
 
 def test_the_rank_that_failed_first_is_shown(folder):
@@ -178,6 +179,7 @@ def test_a_cell_that_is_meant_to_run_out_of_time():
 
 
 SCRIPT = """
+from torchcourse import distributed
 from torchcourse.distributed import magic
 for cell in range(2):
     try:
@@ -214,6 +216,7 @@ def test_nothing_is_left_of_a_notebook(folder):
 
 SIGNALED = """
 import os, signal, subprocess, sys
+from torchcourse import distributed
 from torchcourse.distributed import watcher
 
 def signaled(*_, **__):

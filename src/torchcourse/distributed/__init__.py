@@ -29,8 +29,9 @@ import torch.distributed as dist
 from torchcourse.distributed.network import loopback, on_loopback
 from torchcourse.errors import CourseError
 
-__all__ = ["Process", "load_ipython_extension", "loopback", "on_loopback", "register", "setup"]
+__all__ = ["Process", "load_ipython_extension", "loopback", "on_loopback", "printed", "register", "setup"]
 
+printed: list[str] = []  # what the ranks of the last `%%torchrun` cell printed: "[rank 0] ...", line by line
 _groups = itertools.count()  # how often this process has called setup(); all ranks call it equally often
 
 HOW = "Start it with `torchrun --nproc-per-node 2 script.py`, in a notebook with `%%torchrun -n 2`, or with `srun`."
@@ -194,11 +195,11 @@ def load_ipython_extension(shell: Any) -> None:
     """For `%load_ext torchcourse.distributed`."""
 
     def torchrun(line: str, cell: str) -> None:
-        """Run the cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 9] [--out lines] [name.py]`."""
+        """Run the cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [name.py]`."""
         if os.name != "posix":
             raise CourseError("%%torchrun needs Linux or macOS: on Windows use WSL, or a hub.")
         from torchcourse.distributed import magic
 
-        shell.user_ns.update(magic.torchrun(line, cell))
+        magic.torchrun(line, cell)
 
     shell.register_magic_function(torchrun, magic_kind="cell")

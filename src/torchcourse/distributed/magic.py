@@ -24,7 +24,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from torchcourse.distributed import launcher, stack_dumps
+from torchcourse.distributed import launcher, printed, stack_dumps
 from torchcourse.distributed.network import loopback
 from torchcourse.distributed.rank import CONSEQUENCE, Job
 from torchcourse.errors import CourseError
@@ -45,10 +45,9 @@ class Interrupted(KeyboardInterrupt):
         return ["KeyboardInterrupt: the cell was interrupted, all its processes were ended."]
 
 
-def torchrun(line: str, cell: str) -> dict[str, list[str]]:
-    """Run a cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [--out lines] [name.py]`.
+def torchrun(line: str, cell: str) -> None:
+    """Run a cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [name.py]`.
 
-    Returns what `--out` names, with the lines that the ranks printed; without `--out` nothing.
     Raises CourseError if a rank fails or the time is up (with --expect-timeout: if it is not).
     """
     options = _options(line)
@@ -62,9 +61,8 @@ def torchrun(line: str, cell: str) -> dict[str, list[str]]:
             print(f"Written to {name}")
         ranks, restarts = options.nproc_per_node, options.max_restarts
         job = Job(name, str(file), source, ranks, restarts, scratch, _environment(ranks))
-        run = _Run(job, options.timeout, options.expect_timeout)
-        run.run()
-    return {options.out: run.lines} if options.out else {}
+        printed.clear()
+        _Run(job, options.timeout, options.expect_timeout).run()
 
 
 def _options(line: str) -> argparse.Namespace:
@@ -75,7 +73,6 @@ def _options(line: str) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--max-restarts", type=int, default=0)
     parser.add_argument("--expect-timeout", action="store_true")
-    parser.add_argument("--out")
     parser.add_argument("name", nargs="?")
     options = parser.parse_args(line.split())
     if not 1 <= options.nproc_per_node <= 64:
@@ -121,7 +118,6 @@ class _Run:
         self.log.touch()
         self.attempt = 0  # how often the launcher has started the ranks again
         self.shown: dict[Path, int] = {}  # bytes of each file that have been shown
-        self.lines: list[str] = []
 
     def run(self) -> None:
         """Start, show what comes, wait for the end, explain it."""
@@ -159,7 +155,7 @@ class _Run:
         newest = max([0, *(int(file.stem.split("-")[0]) for file in self.scratch.glob("*-*.pid"))])
         while True:
             for line in self._new_lines(f"{self.attempt}.lines"):
-                self.lines.append(line)
+                printed.append(line)
                 print(line, flush=True)
             for rank in range(self.size):  # from below Python: processes of the cell, libraries in C++
                 for line in self._new_lines(f"{self.attempt}-{rank}.raw"):
