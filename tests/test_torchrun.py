@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -100,9 +101,14 @@ def test_lines_come_at_once_and_whole(folder):
 
 
 def test_a_notebook_finds_what_was_printed():
+    magics = {}
+    distributed.load_ipython_extension(
+        SimpleNamespace(register_magic_function=lambda f, magic_kind: magics.update(f=f))
+    )
     for world_size in (2, 1):
-        shown, _ = run(f"-n {world_size}", "import os\nprint('rank', os.environ['RANK'])")
-        assert sorted(distributed.printed) == sorted(shown.splitlines()) and len(distributed.printed) == world_size
+        with contextlib.redirect_stdout(io.StringIO()) as screen:
+            magics["f"](f"-n {world_size}", "import os\nprint('rank', os.environ['RANK'])")
+        assert distributed.printed == screen.getvalue().splitlines() and len(distributed.printed) == world_size
 
 
 def test_the_rank_that_failed_first_is_shown(folder):

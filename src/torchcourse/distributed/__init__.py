@@ -200,6 +200,7 @@ def load_ipython_extension(shell: Any) -> None:
             raise CourseError("%%torchrun needs Linux or macOS: on Windows use WSL, or a hub.")
         from torchcourse.distributed import magic
 
-        magic.torchrun(line, cell)
+        printed.clear()
+        printed.extend(magic.torchrun(line, cell))
 
     shell.register_magic_function(torchrun, magic_kind="cell")

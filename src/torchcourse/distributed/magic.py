@@ -24,7 +24,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from torchcourse.distributed import launcher, printed, stack_dumps
+from torchcourse.distributed import launcher, stack_dumps
 from torchcourse.distributed.network import loopback
 from torchcourse.distributed.rank import CONSEQUENCE, Job
 from torchcourse.errors import CourseError
@@ -45,9 +45,10 @@ class Interrupted(KeyboardInterrupt):
         return ["KeyboardInterrupt: the cell was interrupted, all its processes were ended."]
 
 
-def torchrun(line: str, cell: str) -> None:
+def torchrun(line: str, cell: str) -> list[str]:
     """Run a cell in several processes: `%%torchrun --nproc-per-node 2 [--timeout 120] [name.py]`.
 
+    Returns the lines that the ranks have printed, as they were shown.
     Raises CourseError if a rank fails or the time is up (with --expect-timeout: if it is not).
     """
     options = _options(line)
@@ -61,8 +62,9 @@ def torchrun(line: str, cell: str) -> None:
             print(f"Written to {name}")
         ranks, restarts = options.nproc_per_node, options.max_restarts
         job = Job(name, str(file), source, ranks, restarts, scratch, _environment(ranks))
-        printed.clear()
-        _Run(job, options.timeout, options.expect_timeout).run()
+        run = _Run(job, options.timeout, options.expect_timeout)
+        run.run()
+        return run.printed
 
 
 def _options(line: str) -> argparse.Namespace:
@@ -118,6 +120,7 @@ class _Run:
         self.log.touch()
         self.attempt = 0  # how often the launcher has started the ranks again
         self.shown: dict[Path, int] = {}  # bytes of each file that have been shown
+        self.printed: list[str] = []
 
     def run(self) -> None:
         """Start, show what comes, wait for the end, explain it."""
@@ -155,7 +158,7 @@ class _Run:
         newest = max([0, *(int(file.stem.split("-")[0]) for file in self.scratch.glob("*-*.pid"))])
         while True:
             for line in self._new_lines(f"{self.attempt}.lines"):
-                printed.append(line)
+                self.printed.append(line)
                 print(line, flush=True)
             for rank in range(self.size):  # from below Python: processes of the cell, libraries in C++
                 for line in self._new_lines(f"{self.attempt}-{rank}.raw"):
