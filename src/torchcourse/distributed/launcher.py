@@ -49,7 +49,7 @@ def launch(job: Job) -> None:
     log = os.open(f"{job.scratch}/launcher.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    # It asks how many GPUs there are. A process that has asked CUDA for anything has no forks that can use CUDA; with
+    # LaunchConfig asks how many GPUs there are. Forks of a process that has asked CUDA for anything cannot use it; with
     # these variables the answer is "none", and CUDA is not asked.
     os.environ |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     config = LaunchConfig(
