@@ -10,7 +10,7 @@ from torchcourse.trace import KERNEL, TO_DEVICE, TO_HOST, Cost, Trace
 ROWS = {"CPU": 2, "copies": 1, "GPU": 0}
 # What a bar says -> its color and its pattern, so that it can be told apart in grey too.
 LOOKS = {
-    "asks for work": (COLORS[5], ""),
+    "queues work": (COLORS[5], ""),
     "waits": ("#DDDDDD", "////"),
     "copy to the device": (COLORS[4], ""),
     "copy to the host": (COLORS[1], "...."),
@@ -61,5 +61,5 @@ def _unit(seconds: float) -> tuple[float, str]:
 
 def _meaning(row: str, kind: str) -> str:
     if row == "CPU":
-        return "waits" if kind == "wait" else "asks for work"
+        return "waits" if kind == "wait" else "queues work"
     return MEANING[kind]
