@@ -1,9 +1,9 @@
-"""The exercises of chapter 04: convolution by hand, a network to a budget, a data set, going on exactly."""
+"""The exercises of chapter 04: a learned kernel, a network to a budget, a data set, going on exactly."""
 
 CHAPTER = "04_mnist_cnn"
 EXERCISES = (
     "conv_size",
-    "convolve",
+    "learn_kernel",
     "small_net",
     "image_dataset",
     "go_on_exactly",

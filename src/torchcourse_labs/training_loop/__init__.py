@@ -1,8 +1,8 @@
-"""Exercises of chapter 02: a gradient by hand, and the pieces of a training loop."""
+"""Exercises of chapter 02: a network, and the pieces of a training loop."""
 
 CHAPTER = "02_training_loop"
 EXERCISES = (
-    "gradient_by_hand",
+    "digit_network",
     "accuracy",
     "split_indices",
     "train_step",

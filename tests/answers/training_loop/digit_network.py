@@ -1,0 +1,37 @@
+from support.answers import mutant, mutants
+from torch import nn
+
+from torchcourse_labs.training_loop.digit_network import solution
+
+STEP, HIDDEN = "self.dropout(F.relu(layer(x)))", "nn.ModuleList()"
+
+
+def in_one(widths, end=()):
+    layers, size = [nn.Flatten()], 784
+    for width in widths:
+        layers += [nn.Linear(size, width), nn.ReLU(), nn.Dropout(0.2)]
+        size = width
+    return nn.Sequential(*layers, nn.Linear(size, 10), *end)
+
+
+RIGHT = [
+    in_one,
+    *mutants(solution, STEP, "F.dropout(layer(x).relu(), 0.2, self.training)", "self.dropout(layer(x)).relu()"),
+    mutant(solution, ("x = x.flatten(1)", "x = x.view(len(x), -1)")),
+]
+
+WRONG = {
+    "no_module": [lambda widths: 3, in_one([20])],
+    "hidden": mutants(solution, HIDDEN, "[]") + mutants(solution, "in widths", "in widths[:1]"),
+    "no_relu": mutants(solution, STEP, "self.dropout(layer(x))"),
+    "no_dropout": mutants(solution, STEP, "F.relu(layer(x))") + mutants(solution, "Dropout(0.2)", "Dropout(0.0)"),
+    None: [
+        *mutants(solution, STEP, "F.dropout(F.relu(layer(x)), 0.2)"),
+        *mutants(solution, "return self.last(x)", "return self.last(x).softmax(1)", "return F.relu(self.last(x))"),
+        *mutants(solution, "return self.last(x)", "return self.dropout(self.last(x))", "self.last(x)"),
+        *mutants(solution, "Dropout(0.2)", "Dropout(0.5)"),
+        *mutants(solution, "super().__init__()", "super().__init__(); self.more = nn.Linear(3, 3)", "pass"),
+        lambda widths: in_one(widths, [nn.LogSoftmax(1)]),
+        lambda: nn.Linear(784, 10),
+    ],
+}
