@@ -29,7 +29,7 @@ from torchcourse.plots import COLORS
 
 # Categories of events in the file, as PyTorch names them.
 YOURS = "user_annotation"  # what you named with record_function, and the profiler's own steps
-OPERATORS = "cpu_op"
+OPERATIONS = "cpu_op"
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")  # what ran on a GPU
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 
@@ -89,15 +89,15 @@ def self_seconds(spans: Iterable[Span]) -> dict[str, float]:
 
 
 def draw(spans: list[Span]) -> Figure:
-    """Your own ranges above, operators below (and the GPU's kernels, if there are any), over time.
+    """Your own ranges above, operations below (and the GPU's kernels, if there are any), over time.
 
-    An operator has the color of the range in which it starts. Kernels are grey: they run later than they are launched.
+    An operation has the color of the range in which it starts. Kernels are grey: they run later than they are launched.
     """
     yours = [s for s in spans if s.category == YOURS and not s.name.startswith("ProfilerStep")]
     yours = _outermost(yours)  # PyTorch names stretches inside yours: fetching a batch, the step of an optimizer
-    operators = _outermost([s for s in spans if s.category == OPERATORS])
+    operations = _outermost([s for s in spans if s.category == OPERATIONS])
     kernels = [s for s in spans if s.category in KERNELS]
-    rows = {"your ranges": yours, "operators": operators} | ({"GPU kernels": kernels} if kernels else {})
+    rows = {"your ranges": yours, "operations": operations} | ({"GPU kernels": kernels} if kernels else {})
     begin = min((s.start for s in yours), default=0.0)
     end = max((s.end for row in rows.values() for s in row), default=1e-3)
     looks = dict(zip(dict.fromkeys(s.name for s in yours), zip(COLORS, HATCHES, strict=False), strict=False))
@@ -112,7 +112,7 @@ def draw(spans: list[Span]) -> Figure:
         for name, bars in inside.items():
             color, hatch = looks[name] if name else ("#BBBBBB", "")
             label = name if content is yours else None
-            ax.broken_barh(bars, (place - 0.36, 0.72), color=color, hatch=hatch, ec="white", lw=0, label=label)
+            ax.broken_barh(bars, (place - 0.36, 0.72), facecolor=color, hatch=hatch, ec="white", lw=0, label=label)
     if looks:
         figure.legend(loc="outside upper center", ncols=len(looks), fontsize=9)
     ax.set_yticks(range(len(rows)), list(reversed(rows)))
