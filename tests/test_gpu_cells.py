@@ -5,16 +5,13 @@ Nothing here executes a whole notebook: single cells are run with a stand-in for
 
 import ast
 import os
-import warnings
 from pathlib import Path
 
-import pytest
 import torch
 import torch.nn.functional as F
 
 import torchcourse
 from tools import build, course
-from torchcourse.lectures import floats
 
 
 def run_cell(chapter: str, name: str, **names: object) -> dict[str, object]:
@@ -32,7 +29,7 @@ def run_cell(chapter: str, name: str, **names: object) -> dict[str, object]:
     raise AssertionError(f"chapter {chapter} has no cell with {name}")
 
 
-def test_the_fp8_product_has_the_layout_that_cublas_wants(monkeypatch):
+def test_the_fp8_matmul_has_the_layout_that_cublas_wants(monkeypatch):
     """The first factor by rows, the second by columns: CUDA refuses anything else, a CPU may not mind."""
     strides = []
 
@@ -41,23 +38,8 @@ def test_the_fp8_product_has_the_layout_that_cublas_wants(monkeypatch):
         return torch.zeros(len(a), b.shape[1])
 
     monkeypatch.setattr(F, "scaled_mm", scaled_mm)
-    run_cell("07", "fp8_product", torch=torch, F=F)["fp8_product"](torch.randn(64, 32), torch.randn(32, 16))
+    run_cell("07", "fp8_matmul", torch=torch, F=F)["fp8_matmul"](torch.randn(64, 32), torch.randn(32, 16))
     assert strides == [((32, 1), (1, 32))]
-
-
-def test_autocast_to_fp8_is_tried_and_not_only_asked(monkeypatch):
-    """CUDA says that it is on, whatever the dtype; a product tells."""
-    names = run_cell("07", "autocast_to_fp8", torch=torch, here=torch.device("cpu"), attempt=lambda *what: None,
-                     floats=floats, warnings=warnings)  # fmt: skip
-    assert names["autocast_to_fp8"]().endswith("A product inside is torch.float32")
-
-    class Product(torch.Tensor):
-        def __matmul__(self, other):
-            raise NotImplementedError("not for Float8_e4m3fn")
-
-    names["matrix"] = torch.rand(2, 2).as_subclass(Product)
-    with pytest.raises(NotImplementedError):
-        names["autocast_to_fp8"]()
 
 
 def test_room_on_a_gpu_counts_from_what_is_reserved(monkeypatch):

@@ -29,7 +29,7 @@ def test_a_real_trace_holds_what_ran_and_what_was_named(tmp_path):
     assert mine.start <= product.start < product.end <= mine.end
     assert min(span.start for span in spans) == 0
     figure = tracefile.draw(spans)
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["operators", "your ranges"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["operations", "your ranges"]
 
 
 def test_events_without_a_duration_are_left_out_and_packed_files_are_read(tmp_path):
@@ -57,11 +57,11 @@ def test_self_time_counts_nothing_twice():
 def test_kernels_get_a_row_of_their_own():
     spans = [
         Span("step", tracefile.YOURS, (1, 1), 0.0, 1.0),
-        Span("aten::mm", tracefile.OPERATORS, (1, 1), 0.1, 0.2),
+        Span("aten::mm", tracefile.OPERATIONS, (1, 1), 0.1, 0.2),
         Span("gemm", "kernel", (0, 7), 0.2, 0.9),
     ]
     labels = tracefile.draw(spans).axes[0].get_yticklabels()
-    assert [label.get_text() for label in labels] == ["GPU kernels", "operators", "your ranges"]
+    assert [label.get_text() for label in labels] == ["GPU kernels", "operations", "your ranges"]
 
 
 def test_quiet_hides_what_c_code_writes_and_one_warning_and_gives_the_stream_back(capfd, recwarn, monkeypatch):

@@ -194,7 +194,7 @@ def draw(machine: Machine, works: list[Work], title: str = "") -> Figure:
     ax.plot([machine.peak / machine.cache, high], [machine.peak / 1e9] * 2, "-", color="#555555", linewidth=1.5)
     label = f"arithmetic, {machine.peak / 1e9:,.0f} GFLOP/s"
     ax.text(high, machine.peak / 1e9 * 1.1, label, ha="right", va="bottom", fontsize=9, color="#555555")
-    for index, one in enumerate(works):
+    for index, one in enumerate(sorted(works, key=lambda one: -one.rate)):  # the legend from top to bottom, too
         ax.plot(
             one.intensity,
             one.rate / 1e9,

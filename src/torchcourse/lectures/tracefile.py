@@ -29,8 +29,9 @@ from torchcourse.plots import COLORS
 
 # Categories of events in the file, as PyTorch names them.
 YOURS = "user_annotation"  # what you named with record_function, and the profiler's own steps
-OPERATORS = "cpu_op"
+OPERATIONS = "cpu_op"
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")  # what ran on a GPU
+HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 
 
 class Span(NamedTuple):
@@ -87,47 +88,37 @@ def self_seconds(spans: Iterable[Span]) -> dict[str, float]:
     return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
-def draw(spans: list[Span], top: int = 5) -> Figure:
-    """Your own ranges above, operators below (and the GPU's kernels, if there are any), over time.
+def draw(spans: list[Span]) -> Figure:
+    """Your own ranges above, operations below (and the GPU's kernels, if there are any), over time.
 
-    top: how many of the longest operators get a color and a place in the legend.
+    An operation has the color of the range in which it starts. Kernels are grey: they run later than they are launched.
     """
     yours = [s for s in spans if s.category == YOURS and not s.name.startswith("ProfilerStep")]
     yours = _outermost(yours)  # PyTorch names stretches inside yours: fetching a batch, the step of an optimizer
-    operators = _outermost([s for s in spans if s.category == OPERATORS])
+    operations = _outermost([s for s in spans if s.category == OPERATIONS])
     kernels = [s for s in spans if s.category in KERNELS]
-    rows = {"your ranges": yours, "operators": operators} | ({"GPU kernels": kernels} if kernels else {})
+    rows = {"your ranges": yours, "operations": operations} | ({"GPU kernels": kernels} if kernels else {})
     begin = min((s.start for s in yours), default=0.0)
     end = max((s.end for row in rows.values() for s in row), default=1e-3)
-    figure, ax = plt.subplots(figsize=(7.6, 1.4 + 0.75 * len(rows)))
-    for place, (row, content) in enumerate(reversed(rows.items())):
-        totals: dict[str, float] = defaultdict(float)
+    looks = dict(zip(dict.fromkeys(s.name for s in yours), zip(COLORS, HATCHES, strict=False), strict=False))
+    figure, ax = plt.subplots(figsize=(7.6, 1.0 + 0.75 * len(rows)))
+    for place, content in enumerate(reversed(rows.values())):
+        inside: dict[str | None, list[tuple[float, float]]] = defaultdict(list)
         for span in content:
-            totals[span.name] += span.seconds
-        largest = sorted(totals, key=lambda name: -totals[name])[:top]
-        looks = [(COLORS[i], ("", "////", "....", "xxxx", "\\\\\\\\")[i % 5]) for i in range(len(largest))]
-        for name in [*largest, None]:
-            color, hatch = looks[largest.index(name)] if name else ("#BBBBBB", "")
-            chosen = [s for s in content if (s.name == name if name else s.name not in largest) and s.end >= begin]
-            bars = [(1e3 * (s.start - begin), 1e3 * max(s.seconds, 1e-6)) for s in chosen]
-            if bars:
-                ax.broken_barh(bars, (place - 0.36, 0.72), facecolor=color, hatch=hatch, edgecolor="white", lw=0)
-        entries = [
-            plt.Rectangle((0, 0), 1, 1, facecolor=color, hatch=hatch, edgecolor="white", label=_short(name))
-            for name, (color, hatch) in zip(largest, looks, strict=True)
-        ]
-        where = {"your ranges": "outside upper center", "operators": "outside lower center"}.get(row)
-        if where and entries:  # the names of a GPU's kernels are long; Perfetto shows them
-            figure.legend(handles=entries, loc=where, ncols=len(entries), fontsize=8)
+            owner = next((r.name for r in yours if r.start <= span.start < r.end), None)
+            if span.end >= begin:
+                bar = (1e3 * (span.start - begin), 1e3 * max(span.seconds, 1e-6))
+                inside[owner if owner in looks and content is not kernels else None].append(bar)
+        for name, bars in inside.items():
+            color, hatch = looks[name] if name else ("#BBBBBB", "")
+            label = name if content is yours else None
+            ax.broken_barh(bars, (place - 0.36, 0.72), facecolor=color, hatch=hatch, ec="white", lw=0, label=label)
+    if looks:
+        figure.legend(loc="outside upper center", ncols=len(looks), fontsize=9)
     ax.set_yticks(range(len(rows)), list(reversed(rows)))
     ax.set(xlabel="time (ms)", xlim=(0, 1e3 * (end - begin)), ylim=(-0.5, len(rows) - 0.5))
     ax.grid(axis="y", visible=False)
     return figure
-
-
-def _short(name: str) -> str:
-    """An operator's name as people say it."""
-    return name.split("::")[-1].removeprefix("evaluate_function: ")[:30]
 
 
 def _outermost(spans: list[Span]) -> list[Span]:
