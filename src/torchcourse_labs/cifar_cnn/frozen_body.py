@@ -62,7 +62,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         seen["moved"],
         "statistics_move",
-        "After `model.train()`, one forward pass has changed the running statistics of the body's batch norm.",
+        "After `model.train()`, one forward pass has changed buffers of the body: its batch norm isn't in eval mode.",
         look="in a `train` of your own, `self.body.eval()` comes after `super().train(mode)`, which reaches all layers",
     )
     others = [when for when, modes in wanted["modes"].items() if seen["modes"][when] != modes]

@@ -22,7 +22,7 @@ def solution(model: nn.Module) -> None:
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    look = "`all_reduce` adds up, on all ranks, unless `op` says otherwise; divide once, by the number of ranks"
+    look = "`all_reduce` adds up, on all ranks, unless `op` says otherwise; divide once, by the number of all ranks"
     judge_gradients(answer, rng, look)
 
 

@@ -38,14 +38,14 @@ def on_rank(answer: Any, x: Tensor, labels: Tensor, epochs: range, batch_size: i
     """Let the answer train; starts: the model of each rank."""
     model, printed, lines, samples = starts[dist.get_rank()], io.StringIO(), [0], []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    optimizer.register_step_post_hook(lambda *_: lines.append(printed.getvalue().count("\n")))
+    optimizer.register_step_post_hook(lambda *_: lines.append(len(printed.getvalue())))
     model.register_forward_pre_hook(lambda _, given: samples.append(len(given[0]) if torch.is_grad_enabled() else 0))
     try:
         with contextlib.redirect_stdout(printed):
             trained = answer(model, optimizer, TensorDataset(x, labels), epochs, batch_size, seed)
     finally:
         print(printed.getvalue(), end="")
-    lines.append(printed.getvalue().count("\n"))
+    lines.append(len(printed.getvalue()))
     return {
         "weights": weights(trained) if isinstance(trained, nn.Module) else trained,
         "steps": len(lines) - 2,
@@ -83,7 +83,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         not all(each["steps"] for each in seen) or near(yours, weights(given["starts"][0])),
         "unchanged",
-        "The model didn't learn: the optimizer that you got took no step, or found no gradients on its weights.",
+        "On a rank, the model didn't learn: its optimizer took no step, or found no gradients on the weights.",
         look="`zero_grad()`, `backward()`, `step()`, in this order, with the optimizer and the model that you get",
     )
     wrong_if(

@@ -49,7 +49,7 @@ def is_whole(label: Any) -> bool:
 
 def judge(answer: Any, rng: Inputs) -> None:
     n = rng.size(11, 16)
-    images, labels = rng.images(n, *rng.sizes(3, 2, 8)), rng.permutation(n) % 10
+    images, labels = rng.images(n, 1, *rng.sizes(2, 2, 8)), rng.permutation(n) % 10
     order = rng.permutation(n).tolist()
     order.append(order[0])  # the same sample again
     seen = observe(answer, looked_at, images, labels, order)

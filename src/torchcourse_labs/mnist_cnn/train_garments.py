@@ -101,7 +101,7 @@ def judge_form(seen: dict[str, Any], images: int, steps: int) -> Tensor:
     if not isinstance(seen["logits"], Tensor) or seen["logits"].shape != (images, 10):
         raise Incorrect("The network should give ten logits for each image.", (images, 10), seen["logits"])
     wrong_if(
-        seen["most"] > steps,
+        seen["most"] > seen["used"],
         "more_steps",
         f"Your optimizer took {seen['most']} steps, and you took {seen['used']} of the {steps} batches. Take one step "
         "with each batch, and with nothing else.",

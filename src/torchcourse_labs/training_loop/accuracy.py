@@ -73,7 +73,7 @@ exercise = Exercise(
             ),
             looks_like(
                 "amax",
-                "You compared the largest logits with the labels. What counts is where they are: `argmax`.",
+                "Your accuracy is always 0: no row ever counts as right. `max` gives a value, `argmax` its place.",
                 lambda logits, labels: (logits.amax(1) == labels).float().mean().item(),
             ),
         ],

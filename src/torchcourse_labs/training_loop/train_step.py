@@ -53,8 +53,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         "backward onto old gradients" in seen["events"],
         "old_gradients",
-        "The gradients of earlier batches are still there: `backward()` adds to them, so a step repeats old ones.",
-        look="`optimizer.zero_grad()` before each backward",
+        "`backward()` adds to gradients that are still there, those of earlier batches or of a part of this one.",
+        look="`optimizer.zero_grad()`, then one `backward()` of the whole batch",
     )
     wrong_if(
         any(each["graph"] and not each["train"] for each in seen["passes"]),
