@@ -72,7 +72,7 @@ def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         cell["id"] = cell_id
         for whole, alt, path in DRAWING.findall(cell.source):  # a drawing travels inside the notebook, like a figure
             data = f"data:image/svg+xml;base64,{base64.b64encode((root / path).read_bytes()).decode()}"
-            cell["source"] = cell.source.replace(whole, f'<img alt="{alt}" width="860" src="{data}">')
+            cell["source"] = cell.source.replace(whole, f'<p><img alt="{alt}" width="860" src="{data}"></p>')
     if kind == "lab":
         notebook = without_answers(notebook)
     notebook.metadata = NotebookNode(
