@@ -111,6 +111,14 @@ def test_ids_stay_when_another_section_grows(root):
     assert [i for i in before if i.startswith("second")] == [i for i in after if i.startswith("second")]
 
 
+def test_a_drawing_of_the_deck_travels_inside_the_notebook(root):
+    (root / "slides" / "drawings").mkdir(parents=True)
+    (root / "slides" / "drawings" / "99_demo-map.svg").write_text("<svg/>")
+    write(root, LECTURE.replace("Some words.", "![A map.](../slides/drawings/99_demo-map.svg)"))
+    (cell,) = (cell for cell in build.edition(chapter(root), "lecture", root).cells if "<img" in cell.source)
+    assert 'alt="A map."' in cell.source and "base64,PHN2Zy8+" in cell.source and "../slides" not in cell.source
+
+
 def test_a_lab_has_stubs_instead_of_answers_and_what_nbgrader_needs(root):
     write(root, solution=SOLUTION)
     lab = build.edition(chapter(root), "lab", root)

@@ -362,7 +362,7 @@ def draw_cuts() -> Figure:
     box(ax, 2.3, 1.1, 1.8, 0.8, tints[1], "W₁ᵀ")
     box(ax, 4.9, 0.05, 1.8, 0.85, tints[0], "p₀")
     box(ax, 4.9, 1.35, 1.8, 0.85, tints[1], "p₁")
-    ax.text(5.8, 1.12, "+", ha="center", va="center", fontsize=14)
+    ax.text(5.8, 1.12, "+ (all-reduce)", ha="center", va="center", fontsize=11)
     ax.set_title("by inputs (rowwise): partial sums to add", fontsize=11)
     for ax in axes:
         ax.text(1.95, 1.1, "×", ha="center", va="center", fontsize=14)
