@@ -39,12 +39,12 @@ from tools.source import read as read_source
 from torchcourse.cluster import login_node
 from torchcourse.errors import CourseError
 
-STUB = "# YOUR CODE HERE"
-BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+STUB, BEGIN, END = "# YOUR CODE HERE", "### BEGIN SOLUTION", "### END SOLUTION"
 CHECK = re.compile(r"""^check\(\s*["'](\w+)["']""", re.MULTILINE)
 # Begins each cell that calls a check: a kernel that has just started knows none of our names, but a traceback shows it.
 RERUN = "# NameError? Run all cells above first.\n"
 PREDICTION = re.compile(r"^prediction = ", re.MULTILINE)
+DRAWING = re.compile(r"(!\[([^\]]+)\]\(\.\./(slides/drawings/[\w-]+\.svg)\))")
 EXERCISE_LINE = re.compile(r"\{\{\s*exercise:\s*(\w+)\s*\}\}")
 
 
@@ -70,6 +70,9 @@ def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         prepare_exercises(notebook, source.name)
     for cell, cell_id in zip(notebook.cells, cell_ids(notebook.cells), strict=True):
         cell["id"] = cell_id
+        for whole, alt, path in DRAWING.findall(cell.source):  # a drawing travels inside the notebook, like a figure
+            data = f"data:image/svg+xml;base64,{base64.b64encode((root / path).read_bytes()).decode()}"
+            cell["source"] = cell.source.replace(whole, f'<img alt="{alt}" width="860" src="{data}">')
     if kind == "lab":
         notebook = without_answers(notebook)
     notebook.metadata = NotebookNode(
