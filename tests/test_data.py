@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import skip_or_fail
+from PIL import Image
 from support.data_files import tensors, write_idx
 from torch.utils.data import DataLoader
 
@@ -111,13 +112,26 @@ def test_a_seed_fixes_the_order_whatever_else_is_random(small):
     assert torch.equal(first[0].sum(0, dtype=torch.int64), small.images.sum(0, dtype=torch.int64)), "every image once"
 
 
+def test_a_folder_of_images_is_a_set_of_upright_squares_or_refused(tmp_path):
+    photo, exif = Image.new("RGB", (90, 60), "white"), Image.Exif()
+    photo.paste("black", (15, 0, 45, 30))  # a corner of the square in the middle; turned upright, the right one
+    exif[274] = 6  # orientation: held sideways
+    for sentence, name in (("no folder", ".hidden"), ("has 0", "a"), ("has 1", "b"), ("at least 20", "b/c")):
+        with pytest.raises(CourseError, match=sentence):
+            data.from_folder(tmp_path / "photos", "train")
+        (tmp_path / "photos" / name).mkdir(parents=True)
+    for number in range(50):
+        photo.save(tmp_path / "photos" / "ab"[number > 20] / f"{number}.{['jpg', 'png'][number % 2]}", exif=exif)
+    (tmp_path / "photos" / "b" / "notes.txt").touch()
+    with pytest.warns(UserWarning, match=r"skipped 1 .*notes\.txt"):
+        train, test = (data.load(tmp_path / "photos", split) for split in data.SPLITS)
+    assert (train.classes, train.images.shape, test.labels.bincount().tolist()) == (("a", "b"), (41, 3, 64, 64), [4, 5])
+    assert all((ds.images[:, :, 10, 50] < 50).all() and (ds.images[:, :, 10, 10] > 200).all() for ds in (train, test))
+
+
 # The synthetic look-alikes
 
-DIGESTS = {
-    "mnist": "e96451b363a605a2",
-    "fashion_mnist": "4025ab71b78a5422",
-    "cifar10": "e5ee5a7dcae38959",
-}
+DIGESTS = {"mnist": "e96451b363a605a2", "fashion_mnist": "4025ab71b78a5422", "cifar10": "e5ee5a7dcae38959"}
 
 
 @pytest.mark.parametrize("name", data.NAMES)
