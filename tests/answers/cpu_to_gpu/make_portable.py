@@ -8,14 +8,8 @@ FAULTS = (BUFFER, "self.mean = mean"), (LIST, "networks"), (ZEROS, ")")
 
 RIGHT = [
     *mutants(solution, "torch.zeros(len(x), 10, device=x.device)", "0", "x.new_zeros(len(x), 10)"),
-    mutant(
-        solution, (BUFFER, "self.mean = nn.Parameter(mean, requires_grad=False)"), (LIST, "nn.Sequential(*networks)")
-    ),
-    mutant(
-        solution,
-        ("nn.ModuleList(networks)", "nn.ModuleDict(zip('abcdef', networks))"),
-        ("in self.members", "in self.members.values()"),
-    ),
+    *mutants(solution, BUFFER, "self.mean = nn.Parameter(mean, requires_grad=False)"),
+    *mutants(solution, LIST, "nn.Sequential(*networks)"),
 ]
 
 WRONG = {
