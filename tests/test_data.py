@@ -65,10 +65,10 @@ def test_a_subset_is_a_set_of_its_own_and_a_set_goes_to_a_device_as_a_whole(smal
 
 
 def test_images_and_labels_must_belong_together(small):
-    with pytest.raises(CourseError, match=r"labels must be int64 \[100\]"):
-        data.ImageSet(small.images, small.labels[:-1], small.classes, "mnist")
-    with pytest.raises(CourseError, match="uint8"):
-        data.ImageSet(small.images.float(), small.labels, small.classes, "mnist")
+    images, labels = small.images, small.labels
+    for wrong, sentence in (((images, labels[:-1]), r"int64 \[100\]"), ((images.float(), labels), "uint8")):
+        with pytest.raises(CourseError, match=sentence):
+            data.ImageSet(*wrong, small.classes, "mnist")
 
 
 def test_plain_dataloader_and_the_courses_loader_agree(small):
@@ -89,8 +89,7 @@ def test_loader_fetches_each_batch_in_one_indexing(small):
             self.asked.append(len(index))
             return super().__getitem__(index)
 
-    ds = Counting(small.images, small.labels, small.classes, "mnist")
-    loader = data.loader(ds, 32, drop_last=True)
+    loader = data.loader(ds := Counting(small.images, small.labels, small.classes, "mnist"), 32, drop_last=True)
     assert len(loader) == len(list(loader)) == 3 and ds.asked == [32, 32, 32]
 
 
@@ -194,8 +193,7 @@ def test_torchvision_reads_what_the_course_has(tmp_path):
     datasets = pytest.importorskip("torchvision.datasets")
     folder = data.torchvision_root("fashion_mnist", tmp_path)
     assert folder != tmp_path and not list(tmp_path.iterdir())
-    theirs = datasets.FashionMNIST(folder, train=False)
-    ours = data.load("fashion_mnist", "test", tmp_path)
+    theirs, ours = datasets.FashionMNIST(folder, train=False), data.load("fashion_mnist", "test", tmp_path)
     assert torch.equal(theirs.data, ours.images[:, 0]) and torch.equal(theirs.targets, ours.labels)
 
 
