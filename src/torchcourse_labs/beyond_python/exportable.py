@@ -36,6 +36,7 @@ def draw(rng: Inputs) -> list[Tensor]:
             images[4] = 0
             images[5] *= 0.0015
         batches.append(1 - images if light else images)
+    batches[1] = torch.cat([half := rng.ints(0, 257, (2, 1, 6, 12)) / 256, 1 - half], 2)  # the mean is exactly 0.5
     return batches
 
 

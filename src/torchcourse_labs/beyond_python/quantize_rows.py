@@ -16,7 +16,7 @@ def draw(rng: Inputs) -> list[tuple]:
         steps = rng.ints(-100, 101, (rows, columns)) + (rng.rand(rows, columns) - 0.5) * 0.8
         steps[:, 0], steps[::2, 1], steps[1::2, 1] = steps[:, 0].abs() + 1, -127, 127
         powers = torch.tensor([1, 6, *rng.ints(1, 5, (rows - 2,)).tolist()])
-        found.append((steps * (0.2 + rng.rand(rows, 1)) * 10.0 ** -powers[:, None],))
+        found.append((steps * (0.2 + 0.7 * rng.rand(rows, 1)) * 10.0 ** -powers[:, None],))
     return found
 
 

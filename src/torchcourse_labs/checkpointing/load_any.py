@@ -96,9 +96,7 @@ def judge_case(answer: Any, own: dict, theirs: dict, prefix: str, place: str = "
         seen = observe(answer, loading, own, {prefix + name: value for name, value in theirs.items()}, place)
     same(len(seen["lists"]), 2, "The number of lists that your function returns", look="(missing, unexpected)")
     case = f'for a file with the prefix "{prefix}"' if prefix else "for a file without a prefix"
-    look = (
-        "(missing, unexpected); prefixes in front, any order, `removeprefix`, not `lstrip`; buffers; other shape: both"
-    )
+    look = "(missing, unexpected): other shapes in both; buffers; prefixes, in any order: `removeprefix`, not `lstrip`"
     for what, yours, others in zip(("missing", "unexpected"), seen["lists"], (own, theirs), strict=True):
         same(yours, sorted({*others} - {*fits}), f"The list of {what} names, {case},", look=look)
     now = own | {name: value.to(own[name].dtype) for name, value in fits.items()}
