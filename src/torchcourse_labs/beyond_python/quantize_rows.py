@@ -58,8 +58,7 @@ def afterward(answer: Any, case: tuple, _: tuple) -> None:
     wrong_if(
         not 0 < scales[2] < torch.inf,
         "zero_scale",
-        f"The scale of a row of zeros is {scales[2]:g}. Any positive, finite scale is right for such a row; 0 is not, "
-        "because 0 divided by 0 is not a number.",
+        f"The scale of a row of zeros is {scales[2]:g}. Let it be positive and finite: 0 / 0 is not a number.",
         look="the division",
     )
     same(numbers, solution(weight)[0], "With a row of zeros, the tensor of numbers")
