@@ -36,6 +36,7 @@ def draw(rng: Inputs) -> list[Tensor]:
             images[4] = 0
             images[5] *= 0.0015
         batches.append(1 - images if light else images)
+    batches[1] = torch.cat([half := rng.ints(0, 257, (2, 1, 6, 12)) / 256, 1 - half], 2)  # the mean is exactly 0.5
     return batches
 
 
@@ -75,15 +76,13 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         "data-dependent" in refused,
         "decided_in_python",
-        "Your model computes the right thing, but it can't be exported: a decision in Python depends on pixels, and "
-        "during export there are none.",
+        "Your model is right, but it can't be exported: a decision in Python depends on pixels, and export has none.",
         look=f"`torch.where` decides inside the graph; {seen.get('line') or 'each `if`'}",
     )
     wrong_if(
         "specialized" in refused,
         "constant_batch",
-        "Your model computes the right thing, but the batch size is a constant in its graph. A loop over images, "
-        "`len(images)` and `int(...)` make it one.",
+        "Your model is right, but its batch size is constant: loops over images, `len(images)`, `int(...)` fix it.",
         look="operations on the whole batch; `images.shape[0]` stays a symbol, and `flatten(1)` needs no size",
     )
     if refused:
@@ -113,8 +112,7 @@ def judge_eager(eager: list[Tensor], expected: list[Tensor], original: Exportabl
     wrong_if(
         any(near(eager, logits(pages)) for pages in (batches, one_by_one, turned_around)),
         "wrong_pages",
-        "You don't invert the same pages as the original. It inverts a whole batch if the mean of all its pixels is "
-        "above 0.5, and leaves other batches as they are.",
+        "The original inverts other pages: a whole batch if the mean of all its pixels is above 0.5, otherwise none.",
         look="what you take the mean of; in `torch.where`: the condition, then what holds where it is true",
     )
     wrong_if(

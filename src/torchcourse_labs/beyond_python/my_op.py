@@ -80,7 +80,7 @@ def tried(answer: Callable, rows: list[Row]) -> dict[str, Any]:
             return next((first_line(f"{test}: {said}") for test, said in verdicts.items() if said != "SUCCESS"), "")
 
         return {
-            "results": [attempt(operator, x.clone(), width) for x, width, _ in rows],
+            "results": [attempt(lambda x, width, _: operator(x.clone(), width=width), *row) for row in rows],
             "promises": [attempt(promise, *row) for row in rows],
             "gradients": [attempt(gradient, *row) for row in rows],
             "opcheck": [attempt(objections, *row) for row in rows[:2]],

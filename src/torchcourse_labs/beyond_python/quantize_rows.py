@@ -16,7 +16,7 @@ def draw(rng: Inputs) -> list[tuple]:
         steps = rng.ints(-100, 101, (rows, columns)) + (rng.rand(rows, columns) - 0.5) * 0.8
         steps[:, 0], steps[::2, 1], steps[1::2, 1] = steps[:, 0].abs() + 1, -127, 127
         powers = torch.tensor([1, 6, *rng.ints(1, 5, (rows - 2,)).tolist()])
-        found.append((steps * (0.2 + rng.rand(rows, 1)) * 10.0 ** -powers[:, None],))
+        found.append((steps * (0.2 + 0.7 * rng.rand(rows, 1)) * 10.0 ** -powers[:, None],))
     return found
 
 
@@ -58,8 +58,7 @@ def afterward(answer: Any, case: tuple, _: tuple) -> None:
     wrong_if(
         not 0 < scales[2] < torch.inf,
         "zero_scale",
-        f"The scale of a row of zeros is {scales[2]:g}. Any positive, finite scale is right for such a row; 0 is not, "
-        "because 0 divided by 0 is not a number.",
+        f"The scale of a row of zeros is {scales[2]:g}. Let it be positive and finite: 0 / 0 is not a number.",
         look="the division",
     )
     same(numbers, solution(weight)[0], "With a row of zeros, the tensor of numbers")

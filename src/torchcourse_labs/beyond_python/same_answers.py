@@ -69,16 +69,15 @@ def judge_case(answer: Any, logits: Tensor, others: Tensor, labels: Tensor, tole
         "flips": "every row whose answer changes, even from one wrong answer to another: `before != after`",
     }
     for name, look in looks.items() if finite else ():
-        same(yours[name], expected[name], f'"{name}"', dtype=False, look=look)
-    verdict = yours["same"].item() if getattr(yours["same"], "shape", None) in ((), (1,)) else yours["same"]
+        same(yours[name], expected[name], f'"{name}"', dtype=name == "flips", look=look)
     wrong_if(
-        verdict is True and not finite,
+        yours["same"] is True and not finite,
         "not_finite",
         "There is a nan or an infinite number in `others`, but your verdict is True. `<` and `>` don't catch a nan.",
         look="`isfinite`",
     )
-    look = "it is False if the answer changes in a row whose two largest `logits` are more than `tolerance` apart"
-    same(verdict, expected["same"], '"same"', look=look)
+    look = "a bool: False if the answer changes in a row whose two largest `logits` are more than `tolerance` apart"
+    same(yours["same"], expected["same"], '"same"', look=look)
 
 
 exercise = Exercise(

@@ -55,7 +55,7 @@ def training(answer: Callable, first: int, last: int, signals: dict[str, str]) -
 
     def save(number: int) -> None:
         if inside:
-            raise RuntimeError("your handler saves in the middle of a step, when some weights are old and others new")
+            raise RuntimeError("`save` is called while a step is unfinished: your handler broke it off or saves itself")
         seen["saves"].append(int(number))
         come_to(f"save {number}")
         if me == 0:

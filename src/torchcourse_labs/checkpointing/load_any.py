@@ -96,11 +96,11 @@ def judge_case(answer: Any, own: dict, theirs: dict, prefix: str, place: str = "
         seen = observe(answer, loading, own, {prefix + name: value for name, value in theirs.items()}, place)
     same(len(seen["lists"]), 2, "The number of lists that your function returns", look="(missing, unexpected)")
     case = f'for a file with the prefix "{prefix}"' if prefix else "for a file without a prefix"
-    look = "(missing, unexpected); prefixes only at the front, in any order; buffers; other shape: both, dtype: none"
+    look = "(missing, unexpected): other shapes in both; buffers; prefixes, in any order: `removeprefix`, not `lstrip`"
     for what, yours, others in zip(("missing", "unexpected"), seen["lists"], (own, theirs), strict=True):
         same(yours, sorted({*others} - {*fits}), f"The list of {what} names, {case},", look=look)
     now = own | {name: value.to(own[name].dtype) for name, value in fits.items()}
-    look = "`load_state_dict` of the model that comes in; it copies and converts, but not with `assign=True`"
+    look = "a value of another shape in the file stays as it was; `load_state_dict` of `model`, without `assign=True`"
     same(seen["state"], now, "The state of the model", rtol=1e-6, look=look)
 
 

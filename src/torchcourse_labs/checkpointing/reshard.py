@@ -116,7 +116,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         seen = observe(answer, save_and_load, tensors)
     ranks.judge_lost(seen.get("lost", {}), "all ranks call `dcp.save` and `dcp.load`")
     what = "What `load_sharded` returns, on each rank, before the first save and after saving step 0,"
-    same(seen["found"], [[None, 0], [None, 0]], what, look="`.metadata` has a dot in front; 0 is a step, too")
+    same(seen["found"], [[None, 0], [None, 0]], what, look="is there a `return`? a dot in `.metadata`? 0 is a step")
     wrong_if(
         0 in seen["wrote"],
         "one_writes",

@@ -14,8 +14,8 @@ from labcheck import ranks
 from labcheck.authoring import Exercise, Inputs, equal, same, wrong_if
 
 FILE = "run.pt"
-FOREIGN = f"{FILE}.other.part"  # of another process that is writing, too
-TROUBLES = ("a state that cannot be saved", "a rename that fails")
+FOREIGN = {"other.tmp", f"{FILE}.other.part"}  # of other processes that are writing, too
+TROUBLES = ("a state that cannot be saved", "a rename that fails", "a KeyboardInterrupt")
 
 
 def solution(state: dict, path: Path) -> None:
@@ -33,7 +33,7 @@ def solution(state: dict, path: Path) -> None:
 def writing(answer: Callable, older: dict, newer: dict) -> dict[str, dict[str, Any]]:
     """On a rank: how the answer writes, where there is no file yet, over an older one, and in trouble."""
     now: dict[str, Any] = {}  # what is seen in the present case
-    fsync, synced = os.fsync, set()
+    fsync, synced, seen = os.fsync, set(), {}
 
     def note(file: Any = None) -> None:
         """In place of `fsync`, and of `sync`, which takes no argument."""
@@ -53,24 +53,24 @@ def writing(answer: Callable, older: dict, newer: dict) -> dict[str, dict[str, A
                 now["names"].append(name)
                 now["elsewhere"] |= folder != os.path.dirname(now["path"])
                 now["synced"] = bool({"all", (about.st_ino, about.st_size)} & synced)
-                if now["trouble"] == "a rename that fails":
-                    raise PermissionError(1, "Operation not permitted")
+                if now["trouble"] in TROUBLES[1:]:
+                    raise PermissionError(1, "Not permitted") if now["trouble"] == TROUBLES[1] else KeyboardInterrupt
 
     getattr(answer, "__globals__", {}).update(fsync=note)  # for `from os import fsync`
     os.fsync = os.fdatasync = os.sync = note
     sys.addaudithook(hook)
-    seen = {}
     for case in ("no file", "an older file", *TROUBLES):
         path = Path(f"{case} {dist.get_rank()}", FILE)  # relative, and so are the names in error messages
         path.parent.mkdir()
-        path.with_name(FOREIGN).touch()
+        for name in FOREIGN:
+            path.with_name(name).touch()
         if case != "no file":
             torch.save(older, path)
         state = newer | ({"loss": lambda: 0} if case == "a state that cannot be saved" else {})
         now = {"path": os.path.abspath(path), "trouble": case, "gap": False, "elsewhere": False, "names": []}
         try:
             answer(state, path)
-        except Exception:
+        except BaseException:
             if case not in TROUBLES:
                 raise
             now["raised"] = True
@@ -86,7 +86,7 @@ def writing(answer: Callable, older: dict, newer: dict) -> dict[str, dict[str, A
 def judge(answer: Any, rng: Inputs) -> None:
     older, newer = ({"weights": rng.randn(1), "epoch": rng.size(0, 60)} for _ in range(2))  # Python buffers all of it
     one, other = ranks.observe(answer, writing, older, newer, look="no rank waits here")
-    files, over = [FILE, FOREIGN], one["an older file"]
+    files, over = sorted({FILE} | FOREIGN), one["an older file"]
     look = "`os.replace(temporary, path)`; `open(temporary, 'wb')` empties a file that is there already"
     for case in ("no file", "an older file"):
         same(one[case]["found"], newer, "What `torch.load` finds at `path`", look=look)
@@ -110,7 +110,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="`file.flush()`, then `os.fsync(file.fileno())`, both before the rename",
     )
     wrong_if(
-        {*over["names"]} & {*other["an older file"]["names"]} or FOREIGN not in over["files"],
+        {*over["names"]} & {*other["an older file"]["names"]} or any(FOREIGN - {*at["files"]} for at in one.values()),
         "shared_name",
         "Two processes that write at the same time use the same temporary name, or one removes the file of the other.",
         look="a name that no other process has: with `uuid.uuid4()` in it, or from `tempfile.mkstemp`",
@@ -130,7 +130,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             one[trouble]["files"] != files,
             "litter",
             f"With {trouble}, what you had begun to write stays in the folder.",
-            look="clean up after every error: `finally:`, with everything from `open` to `os.replace` in the `try:`",
+            look="clean up in `finally:`, with all from `open` to `os.replace` in the `try:`; Ctrl+C is no `Exception`",
             expected=files,
             yours=one[trouble]["files"],
         )

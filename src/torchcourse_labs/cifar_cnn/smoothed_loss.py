@@ -35,8 +35,7 @@ def explain(yours: Tensor, expected: Tensor, logits: Tensor, labels: Tensor, smo
     wrong_if(
         yours.shape == expected.shape and logits.abs().max() > 80,
         "large_logits",
-        "Your loss is right for small logits, but not for large ones: `exp` overflows, or a probability becomes 0 and "
-        "its logarithm −inf.",
+        "Your loss is right for small logits, but for large ones `exp` overflows, or the logarithm of a 0 is −inf.",
         look="`log_softmax` subtracts the largest logit first; a small number added before the logarithm is not enough",
         expected=expected,
         yours=yours,

@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from labcheck.authoring import Exercise, Inputs, call, observe, same, wrong_if
+from labcheck.authoring import Exercise, Inputs, call, observe, raises_like, same, wrong_if
 
 
 def solution(length: int, rank: int, world_size: int, epoch: int, seed: int) -> Tensor:
@@ -42,7 +42,8 @@ def judge(answer: Any, rng: Inputs) -> None:
 
 def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> None:
     def deal(epoch: int, seed: int) -> list[list[int]]:
-        shards = observe(answer, shards_of, length, ranks, epoch, seed)
+        with raises_like("asks_group", "No group is needed: use the arguments rank and world_size.", "process_group"):
+            shards = observe(answer, shards_of, length, ranks, epoch, seed)
         for shard in shards:
             wrong_if(
                 not isinstance(shard, Tensor) or shard.ndim != 1 or shard.dtype != torch.int64,
@@ -75,8 +76,7 @@ def judge_case(answer: Any, length: int, ranks: int, epoch: int, seed: int) -> N
     wrong_if(
         row != list(range(length)) or sorted(lengths) != sorted(balanced),
         "lost_or_uneven",
-        f"Together, the shards should have the indices from 0 to {length - 1}, each once; their lengths differ by one "
-        "at most, since in each step all ranks wait for the longest.",
+        f"The shards should have each index from 0 to {length - 1} once, and lengths that differ by one at most.",
         look="`randperm(length)`; `length // world_size` drops the rest; a slice with a step deals out like cards",
         **details,
     )

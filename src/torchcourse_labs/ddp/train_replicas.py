@@ -36,15 +36,20 @@ def solution(model, optimizer, train_set, epochs, batch_size, seed):
 
 def on_rank(answer: Any, x: Tensor, labels: Tensor, epochs: range, batch_size: int, seed: int, starts: list) -> dict:
     """Let the answer train; starts: the model of each rank."""
-    model, printed, lines, samples = starts[dist.get_rank()], io.StringIO(), [0], []
+    model, printed, lines, samples, modes = starts[dist.get_rank()], io.StringIO(), [0], [], set()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     optimizer.register_step_post_hook(lambda *_: lines.append(len(printed.getvalue())))
     model.register_forward_pre_hook(lambda _, given: samples.append(len(given[0]) if torch.is_grad_enabled() else 0))
+    model.register_forward_pre_hook(lambda *_: modes.add(model.training or not torch.is_grad_enabled()))
     try:
         with contextlib.redirect_stdout(printed):
             trained = answer(model, optimizer, TensorDataset(x, labels), epochs, batch_size, seed)
     finally:
         print(printed.getvalue(), end="")
+    if False in modes:
+        raise RuntimeError("the model trains in eval mode: dropout is off, and batch norm learns nothing")
+    if not dist.is_initialized():
+        raise RuntimeError("your function ends the process group, which the caller made and still needs")
     lines.append(len(printed.getvalue()))
     return {
         "weights": weights(trained) if isinstance(trained, nn.Module) else trained,
@@ -71,8 +76,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     first, n, size = rng.size(2, 5), 24 + rng.pick((2, 4, 6)), 8  # the last batch of an epoch is a short one
     given = {"x": rng.randn(n, 6), "labels": rng.ints(0, 3, (n,)), "epochs": range(first, first + 3)}
     given |= {"batch_size": size, "seed": rng.size(1, 500), "starts": [network(rng, 6, 3) for _ in range(2)]}
-    look = "Do all ranks go through equally many batches, and does each do what the others do?"
-    seen = ranks.observe(answer, on_rank, *given.values(), look=look)
+    seen = ranks.observe(answer, on_rank, *given.values(), look="Do all ranks go through equally many batches?")
     yours, other = (each["weights"] for each in seen)
 
     def like(**changes: Any) -> bool:
@@ -95,8 +99,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         not near(yours, other, 1e-4, 1e-6),
         "ranks_apart",
-        "The ranks end with different weights: not all gradients were averaged in every step, or the initial weights "
-        "were not the same.",
+        "The ranks end with different weights: some gradients were not averaged, or the initial weights differed.",
         look="`DDP(model)` broadcasts the weights of rank 0, and averages if you call the result, not the model inside",
     )
     late = [0, first, first + 1]  # set after the loop over the batches

@@ -17,10 +17,10 @@ def watch(model: nn.Module) -> Iterator[dict[str, Any]]:
     """Write down how a model gets from a forward pass to a step.
 
     layers, weights: the dtypes in which linear layers compute, the model's or copies, and those of the model's weights
-    meanwhile; steps: how many; used: the gradients that the last step uses, in one row
+    meanwhile; steps: how many; used: the gradients that the last step uses, in one row; zeros: were any 0 in a step
     """
     own = [*model.parameters()]
-    seen: dict[str, Any] = {"layers": [], "weights": [], "steps": 0, "used": None}
+    seen: dict[str, Any] = {"layers": [], "weights": [], "steps": 0, "used": None, "zeros": False}
 
     def forward(layer: nn.Module, given: Any, out: Any) -> None:
         if isinstance(layer, nn.Linear):
@@ -29,7 +29,8 @@ def watch(model: nn.Module) -> Iterator[dict[str, Any]]:
 
     def use(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
-        seen.update(steps=seen["steps"] + 1, used=torch.cat([grad.detach().flatten().float() for grad in grads]))
+        used = torch.cat([grad.detach().flatten().float() for grad in grads])
+        seen.update(steps=seen["steps"] + 1, used=used, zeros=seen["zeros"] or not used.all())
 
     with register_module_forward_hook(forward), register_optimizer_step_pre_hook(use):
         yield seen

@@ -10,7 +10,7 @@ Layers = list[tuple[int, int]]  # (kernel, stride), from first to last
 
 
 def draw(rng: Inputs) -> list[tuple[Layers]]:
-    networks = [[(rng.size(2, 7), rng.size(2, 3)) for _ in range(rng.size(3, 4))] for _ in range(4)]
+    networks = [[(rng.size(stride := rng.size(2, 3), 7), stride) for _ in range(rng.size(3, 4))] for _ in range(4)]
     return [*((layers,) for layers in networks), ([(5, 1)],), ([],)]
 
 
@@ -38,8 +38,7 @@ exercise = Exercise(
     judge=Spec(
         draw=draw,
         solution=solution,
-        look="start with 1 pixel; each (kernel, stride) adds (kernel − 1) · the product of the strides before it; the "
-        "`return` follows the loop",
+        look="start with 1; each layer adds (kernel − 1) · the product of the strides before it; `return` at the end",
         says=[
             looks_like(
                 "no_strides",

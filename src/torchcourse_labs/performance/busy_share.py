@@ -15,7 +15,7 @@ SHORT = (
     [("gemm", 0, 60, 7), ("copy", 20, 50, 13), ("synchronize", 30, 100, 1)],  # rows at the same time
     [("forward", 0, 20, 1), ("copy", 40, 100, 7), ("forward", 50, 70, 1)],  # a gap in both rows
     [("step", 0, 60, 4), ("forward", 10, 50, 4), ("linear", 20, 30, 4)],  # three levels
-    [("forward", 0, 30, 4), ("step", 0, 60, 4), ("linear", 30, 60, 4)],  # two events inside fill a step
+    [("forward", 0, 40, 4), ("step", 0, 60, 4), ("linear", 40, 60, 4)],  # two events inside fill a step
     [("linear", 30, 60, 4), ("step", 0, 60, 4), ("forward", 0, 30, 4)],  # in any order
 )
 # A CPU (row 1) that works, and waits inside other events, and two streams of a GPU (7, 13).
@@ -62,7 +62,7 @@ def explain(yours: Any, expected: Any, events: list[Event], waits: set[str]) -> 
     name = {each["name"]: f"{each['name']} (a wait)" if each["name"] in waits else each["name"] for each in events}
     short = [f"{name[e['name']]} from {e['ts']:g} to {e['ts'] + e['dur']:g} in row {e['tid']}" for e in events]
     what = f"in the trace ({', '.join(short)})" if len(events) < 5 else f"in a trace with {len(events)} events"
-    look = "the pieces of time in which some row's innermost event is not a wait; and the whole time, gaps included"
+    look = "times may be fractions; count a piece if some row's innermost event is no wait; the whole time, gaps too"
     same(share, right, f"The busy share {what}", dtype=False, look=look)
     same(sorted(map(str, own)), sorted(times), f"The list of names in the dictionary {what}")
     look = "only events directly inside, in the same row, take time away; names repeat; two events may start together"

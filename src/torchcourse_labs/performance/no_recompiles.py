@@ -65,11 +65,11 @@ def stepped(answer: Any, width: int, batches: list[Tensor], flags: list[bool], s
             before = len(runs)
             seen["results"].append(call(model, x, mirror))
             seen["uncompiled"] += len(runs) == before
+            each = seen["results"][-1]
+            if isinstance(each, Tensor) and each.requires_grad:  # now: the next call may change a buffer in place
+                (each * torch.linspace(0.5, 2, each.numel()).view(each.shape)).sum().backward()
         counts = {"graphs": len(backend.graphs), "reasons": [*backend.reasons], "outside": outside(backend.graphs)}
         seen["results"].append(call(call(answer, width, noting, may_change=True), batches[0], flags[0]))  # a new module
-        graphed = [each for each in seen["results"] if isinstance(each, Tensor) and each.requires_grad]
-        if graphed:
-            sum((each * torch.linspace(0.5, 2, each.numel()).view(each.shape)).sum() for each in graphed).backward()
         seen["results"] = [each.detach() if isinstance(each, Tensor) else each for each in seen["results"]]
         return {**seen, "gradient": parameters[0].grad, **counts}
 

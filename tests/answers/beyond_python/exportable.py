@@ -56,6 +56,7 @@ WRONG = {
         nn.Identity(),
         lambda width: nn.Sequential(nn.Flatten(), nn.Linear(144, 10)),
         *mutants(solution, "images.amax(dim=(1, 2, 3), keepdim=True)", "images.max()"),
+        *mutants(solution, "> 0.5", ">= 0.5"),
         *mutants(solution, DIVISOR, "1.0", "(largest + 0.01)"),
         *mutants(solution, FLAT, "torch.from_numpy(images.numpy()).flatten(1)"),
         *mutants(solution, "F.relu(self.hidden(images.flatten(1)))", "self.hidden(images.flatten(1))"),

@@ -1,6 +1,6 @@
 import torch
 import torch.nn.functional as F
-from support.answers import mutants
+from support.answers import mutant, mutants
 
 from torchcourse_labs.beyond_python.my_op import sliding_mean, solution
 
@@ -49,6 +49,7 @@ WRONG = {
         *mutants(solution, "custom_op(name", 'custom_op("lab::moving_" + "average"'),
         *mutants(solution, f"{MEAN}.contiguous()", "sliding_mean(x.numpy(), width)"),
         *mutants(solution, "ctx.width = ", ""),
+        mutant(solution, ("width: int", "w: int"), ("numpy(), width", "numpy(), w")),
         *mutants(solution, MEAN, "torch.from_numpy(sliding_mean(x.float().numpy(), width)).to(x.dtype)"),
         *mutants(solution, BACK, BACK.replace("mean", "sum"), "gradient / ctx.width"),
         *mutants(solution, BACK, "torch.from_numpy(sliding_mean(around.numpy(), ctx.width))"),

@@ -16,7 +16,7 @@ RIGHT = [one_by_one, *mutants(solution, SCALES, "(largest / 127).clamp(min=1e-12
 WRONG = {
     "one_scale": mutants(solution, "weight.abs().amax(dim=1)", "weight.abs().max().expand(len(weight))"),
     "no_abs": mutants(solution, "weight.abs()", "weight"),
-    "floor": mutants(solution, SCALES, "(largest / 127).clamp(min=1e-3)", "largest / 127 + 1e-4"),
+    "floor": mutants(solution, SCALES, "(largest / 127).clamp(min=1e-6)", "largest / 127 + 1e-4"),
     "zero_scale": mutants(solution, SCALES, "largest / 127"),
     None: [
         *mutants(solution, "largest / 127", "largest / 128", "largest / 255"),

@@ -21,11 +21,12 @@ DIFFERENCE = "((others - logits).abs().max() / logits.abs().max()).item()"
 FLIPS = "flipped.sum().item()"
 SAME = "not (flipped & sure).any()"
 
-RIGHT = [in_python, *mutants(solution, "bool(others", "(others")]
+RIGHT = [in_python]
 
 WRONG = {
     "not_finite": mutants(solution, "others.isfinite().all()", "True", "not others.isnan().any()"),
     None: [
+        *mutants(solution, "bool(others", "(others"),
         *mutants(solution, SAME, "True", "not flipped.any()", "(others - logits).abs().max() <= tolerance"),
         *mutants(solution, "> tolerance", ">= tolerance"),
         *mutants(solution, FLIPS, "((before == labels).sum() - (after == labels).sum()).abs()"),
@@ -34,6 +35,6 @@ WRONG = {
         *mutants(solution, GAINED, "(before == labels).float().mean() - (after == labels).float().mean()"),
         *mutants(solution, GAINED, "(after == before).float().mean()"),
         *mutants(solution, DIFFERENCE, "(others - logits).abs().max().item()"),
-        *mutants(solution, FLIPS, "flipped.float().mean()", "(flipped & sure).sum()"),
+        *mutants(solution, FLIPS, "flipped.sum()", "flipped.float().mean()", "(flipped & sure).sum()"),
     ],
 }

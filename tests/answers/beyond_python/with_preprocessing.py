@@ -33,9 +33,10 @@ WRONG = {
     "refused": [
         *mutants(solution, EXAMPLE, f"{EXAMPLE}.float()"),
         *mutants(solution, "dynamic = ", "dynamic = None and "),
+        *mutants(solution, 'Dim("batch")', 'Dim("batch", max=256)'),
     ],
     "constant_batch": mutants(solution, "images[:2]", "images[:1]"),
-    "dropout": mutants(solution, ".eval()", "", ".train()"),
+    "train_mode": mutants(solution, ".eval()", "", ".apply(lambda m: isinstance(m, nn.Dropout) and m.eval())"),
     "images_in_file": mutants(solution, EXAMPLE, "images[:2]", "images"),
     None: [
         *mutants(solution, "torch.export.save(program, path)", "torch.save(net.state_dict(), path)"),

@@ -56,6 +56,7 @@ WRONG = {
         *mutants(solution, LISTS, "[], []", LISTS + "[:0]"),
         *mutants(solution, STRIP, "pass", 'name = name.removeprefix("module.").removeprefix("_orig_mod.")'),
         *mutants(solution, STRIP, 'name = name.replace("_orig_mod.", "").replace("module.", "")'),
+        *mutants(solution, STRIP, 'name = name.lstrip("module.").lstrip("_orig_mod.")'),
         *mutants(one_by_one, "saved[name].size() == value.size()", "saved[name].numel() in (1, value.numel())"),
         *mutants(solution, SHAPE, f"{SHAPE} and own[name].dtype == tensor.dtype"),
         *mutants(solution, "model.state_dict()", "dict(model.named_parameters())"),

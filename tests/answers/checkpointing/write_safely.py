@@ -40,7 +40,7 @@ def by_name(state, path):
         torch.save(state, temporary)
         os.sync()
         temporary.replace(path)
-    except Exception:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
@@ -61,12 +61,13 @@ WRONG = {
     ],
     "shared_name": [
         *mutants(solution, NAME, 'path.with_name(path.name + ".part")'),
-        *mutants(solution, CLEAN, "[each.unlink(missing_ok=True) for each in path.parent.glob('*.part')]"),
+        *mutants(solution, CLEAN, "[each.unlink() for each in path.parent.glob('*.part')]"),
+        *mutants(by_name, "temporary.unlink(missing_ok=True)", "[each.unlink() for each in path.parent.glob('*.tmp')]"),
     ],
     "swallowed": mutants(by_name, "raise", "print('not saved')"),
     "litter": [
         *mutants(solution, CLEAN, "pass"),
-        *mutants(by_name, "except Exception", "except (OSError, RuntimeError)"),
+        *mutants(by_name, "except BaseException", "except (OSError, RuntimeError)", "except Exception"),
         mutant(by_name, ("        temporary.replace(path)\n", ""), ("raise", "raise\n    temporary.replace(path)")),
     ],
     None: [

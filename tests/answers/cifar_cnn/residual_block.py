@@ -32,7 +32,7 @@ BRANCH = "self.norm2(self.conv2(y))"
 SUM, INSIDE = f"self.shortcut(x) + {BRANCH}", "F.relu(self.norm1(self.conv1(x)))"
 FITS, ZEROS, FIRST = "stride == 1 and inputs == outputs", "nn.init.zeros_(self.norm2.weight)", "outputs, 3, stride"
 
-RIGHT = [InOneSequence, mutant(ResidualBlock, (SUM, f"F.relu({SUM})"))]
+RIGHT = [InOneSequence, mutant(ResidualBlock, (SUM, f"F.relu({SUM})"), ("self.conv1(x)", "self.conv1.forward(x)"))]
 
 WRONG = {
     "branch": [

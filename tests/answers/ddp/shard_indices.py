@@ -18,6 +18,7 @@ RIGHT = [
 
 WRONG = {
     "form": mutants(solution, DEALT, f"{DEALT}.tolist()", f"{DEALT}.int()", "order % world_size == rank"),
+    "asks_group": mutants(solution, DEALT, "order[torch.distributed.get_rank() :: world_size]"),
     "not_repeatable": [
         *mutants(solution, "torch.randperm(length, ", "torch.randint(0, length, (length,), "),
         *mutants(solution, "seed + epoch", "seed + epoch + __import__('time').time_ns() % 10**9"),

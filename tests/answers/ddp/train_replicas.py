@@ -48,8 +48,9 @@ WRONG = {
         *mutants(solution, STEP, f"{STEP}\n            if dist.get_rank() == 0: print(loss.item())"),
     ],
     None: [
-        *mutants(solution, "return replica", "return"),
+        *mutants(solution, "return replica", "return", "dist.destroy_process_group(); return replica"),
         *mutants(solution, ZERO, "pass"),
+        *mutants(solution, "DDP(model)", "DDP(model).eval()"),
         *mutants(solution, "in epochs:", "in [*epochs, *epochs]:"),
         *mutants(solution, SAMPLER, "(train_set)"),
         *mutants(solution, "sampler=sampler", "sampler=sampler, drop_last=True"),

@@ -33,6 +33,7 @@ WRONG = {
     "form": mutants(solution, f"return {SHARE}, own", f"return {SHARE}, [*own.items()]"),
     None: [
         lambda events, waits: (solution(events, waits)[0], {}),
+        *mutants(by_stack, '<= e["ts"]', '< e["ts"] + (e["dur"] >= stack[-1]["dur"])'),
         *mutants(solution, BUSY, "len(innermost)", "bool(running)"),
         *mutants(
             solution, SHARE, "busy / times[-1]", "1 - sum(own[n] for n in waits & {*own}) / (times[-1] - times[0])"

@@ -55,10 +55,14 @@ class Restless(CountsOutside):
 
 
 TOTAL = torch.zeros(())  # one counter for all modules
-RIGHT = [CountsOutside, Pads]
+IN_PLACE = ("self.calls += 1", "self.calls.add_(0.2).clamp_(max=1)"), ("(self.calls / 5).clamp(max=1)", "self.calls")
+RIGHT = [CountsOutside, Pads, mutant(SteadyStep, *IN_PLACE)]
 
 WRONG = {
-    "factor": mutants(SteadyStep, "* warm * sign", "* sign", "* warm") + mutants(CountsOutside, "= 0", "= TOTAL"),
+    "factor": [
+        *mutants(SteadyStep, "* warm * sign", "* sign", "* warm", "* self.calls / 5 * sign"),
+        *mutants(CountsOutside, "= 0", "= TOTAL"),
+    ],
     "uncompiled": [
         *mutants(SteadyStep, ", backend=backend", ""),
         *mutants(SteadyStep, "return self.compiled(", "return (self.compute if mirror else self.compiled)("),
