@@ -17,7 +17,7 @@ Work = dict[str, list[tuple[int, str]]]
 def device_work(answer: Callable, *inputs: Any) -> tuple[Any, Work]:
     """For probes: what the answer returns for these inputs, not copies, and what it gives the device to do.
 
-    The work is, for each kind of event ("to device", "synchronize", "product": a matrix product), a list of
+    The work is, for each kind of event ("to device", "synchronize", "kernel", "product": a matrix product), a list of
     (bytes, line of the answer), in the order of the events.
     """
     with trace() as seen:
@@ -26,8 +26,9 @@ def device_work(answer: Callable, *inputs: Any) -> tuple[Any, Work]:
     def told(events: Sequence[Event]) -> list[tuple[int, str]]:
         return [(each.bytes, f"line {each.number}: `{each.line[:100]}`" if each.line else "") for each in events]
 
-    products = [event for event in seen.kernels if event.flops]
-    return result, {"to device": told(seen.to_device), "synchronize": told(seen.syncs), "product": told(products)}
+    kernels, products = seen.kernels, [event for event in seen.kernels if event.flops]
+    kinds = {"to device": seen.to_device, "synchronize": seen.syncs, "kernel": kernels, "product": products}
+    return result, {kind: told(events) for kind, events in kinds.items()}
 
 
 def busiest_line(events: Sequence[tuple[int, str]]) -> str:

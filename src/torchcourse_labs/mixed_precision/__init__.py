@@ -1,4 +1,4 @@
-"""The exercises of chapter 07: spacing of numbers, an overflow found, the scaled step, a run rescued, a choice made."""
+"""The exercises of chapter 07: spacing of numbers, master weights, an overflow, the scaled step, a run rescued."""
 
 CHAPTER = "07_mixed_precision"
-EXERCISES = ("spacing_of", "safe_loss", "scaled_step", "rescue_fp16", "choose_dtype", "own_scaler")
+EXERCISES = ("spacing_of", "master_step", "safe_loss", "scaled_step", "rescue_fp16", "own_scaler")

@@ -25,18 +25,15 @@ class ShufflesByPyTorch(LastNet):
         return self.mix(x).to(memory_format=LAST)
 
 
-class SecondHead(LastNet):
-    def __init__(self, channels):
-        super().__init__(channels)
-        self.extra = nn.Linear(channels, 10)
-
-
 CONTIGUOUS = ".contiguous(memory_format=torch.channels_last)"
 
 RIGHT = [ShufflesPixels, ShufflesByPyTorch]
 
 WRONG = {
-    "other_parameters": [SecondHead, lambda channels: LastNet(channels).forward],
+    "other_parameters": [
+        *mutants(LastNet, "self.to(", "self.extra = nn.Linear(channels, 10); self.to("),
+        lambda channels: LastNet(channels).forward,
+    ],
     "weights": mutants(LastNet, "self.to(memory_format=torch.channels_last)", "pass"),
     "inputs": [
         *mutants(LastNet, f"forward(x{CONTIGUOUS})", "forward(x)"),
