@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import skip_or_fail
+from PIL import Image
 from support.data_files import tensors, write_idx
 from torch.utils.data import DataLoader
 
@@ -64,10 +65,10 @@ def test_a_subset_is_a_set_of_its_own_and_a_set_goes_to_a_device_as_a_whole(smal
 
 
 def test_images_and_labels_must_belong_together(small):
-    with pytest.raises(CourseError, match=r"labels must be int64 \[100\]"):
-        data.ImageSet(small.images, small.labels[:-1], small.classes, "mnist")
-    with pytest.raises(CourseError, match="uint8"):
-        data.ImageSet(small.images.float(), small.labels, small.classes, "mnist")
+    images, labels = small.images, small.labels
+    for wrong, sentence in (((images, labels[:-1]), r"int64 \[100\]"), ((images.float(), labels), "uint8")):
+        with pytest.raises(CourseError, match=sentence):
+            data.ImageSet(*wrong, small.classes, "mnist")
 
 
 def test_plain_dataloader_and_the_courses_loader_agree(small):
@@ -88,8 +89,7 @@ def test_loader_fetches_each_batch_in_one_indexing(small):
             self.asked.append(len(index))
             return super().__getitem__(index)
 
-    ds = Counting(small.images, small.labels, small.classes, "mnist")
-    loader = data.loader(ds, 32, drop_last=True)
+    loader = data.loader(ds := Counting(small.images, small.labels, small.classes, "mnist"), 32, drop_last=True)
     assert len(loader) == len(list(loader)) == 3 and ds.asked == [32, 32, 32]
 
 
@@ -111,13 +111,26 @@ def test_a_seed_fixes_the_order_whatever_else_is_random(small):
     assert torch.equal(first[0].sum(0, dtype=torch.int64), small.images.sum(0, dtype=torch.int64)), "every image once"
 
 
+def test_a_folder_of_images_is_a_set_of_upright_squares_or_refused(tmp_path):
+    photo, exif = Image.new("RGB", (90, 60), "white"), Image.Exif()
+    photo.paste("black", (15, 0, 45, 30))  # a corner of the square in the middle; turned upright, the right one
+    exif[274] = 6  # orientation: held sideways
+    for sentence, name in (("no folder", ".hidden"), ("has 0", "a"), ("has 1", "b"), ("at least 20", "b/c")):
+        with pytest.raises(CourseError, match=sentence):
+            data.from_folder(tmp_path / "photos", "train")
+        (tmp_path / "photos" / name).mkdir(parents=True)
+    for number in range(50):
+        photo.save(tmp_path / "photos" / "ab"[number > 20] / f"{number}.{['jpg', 'png'][number % 2]}", exif=exif)
+    (tmp_path / "photos" / "b" / "notes.txt").touch()
+    with pytest.warns(UserWarning, match=r"skipped 1 .*notes\.txt"):
+        train, test = (data.load(tmp_path / "photos", split) for split in data.SPLITS)
+    assert (train.classes, train.images.shape, test.labels.bincount().tolist()) == (("a", "b"), (41, 3, 64, 64), [4, 5])
+    assert all((ds.images[:, :, 10, 50] < 50).all() and (ds.images[:, :, 10, 10] > 200).all() for ds in (train, test))
+
+
 # The synthetic look-alikes
 
-DIGESTS = {
-    "mnist": "e96451b363a605a2",
-    "fashion_mnist": "4025ab71b78a5422",
-    "cifar10": "e5ee5a7dcae38959",
-}
+DIGESTS = {"mnist": "e96451b363a605a2", "fashion_mnist": "4025ab71b78a5422", "cifar10": "e5ee5a7dcae38959"}
 
 
 @pytest.mark.parametrize("name", data.NAMES)
@@ -180,8 +193,7 @@ def test_torchvision_reads_what_the_course_has(tmp_path):
     datasets = pytest.importorskip("torchvision.datasets")
     folder = data.torchvision_root("fashion_mnist", tmp_path)
     assert folder != tmp_path and not list(tmp_path.iterdir())
-    theirs = datasets.FashionMNIST(folder, train=False)
-    ours = data.load("fashion_mnist", "test", tmp_path)
+    theirs, ours = datasets.FashionMNIST(folder, train=False), data.load("fashion_mnist", "test", tmp_path)
     assert torch.equal(theirs.data, ours.images[:, 0]) and torch.equal(theirs.targets, ours.labels)
 
 

@@ -91,7 +91,7 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
     if kind == "lecture":
         lines = [f"# {chapter.number} · {chapter.title}", "", chapter.promise, ""]
         rows = [
-            ("Time", f"{chapter.lecture_minutes} minutes; its lab takes another {chapter.lab_minutes}"),
+            ("Time", f"{chapter.minutes} minutes (lecture + lab); alone, the lecture takes {chapter.alone_minutes}"),
             ("You need", chapter.needs),
             ("Afterward, you can", goals),
         ]
@@ -107,8 +107,7 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
             'Stuck? `hint("name of the exercise")`, and again for the next hint.',
             "",
             "After restarting the kernel, first run all cells above the one that you are working on: in JupyterLab "
-            "with *Run > Run All Above Selected Cell*, on Colab with *Runtime > Run before*. "
-            "Exercises that you haven't solved yet do no harm.",
+            "with *Run > Run All Above Selected Cell*, on Colab with *Runtime > Run before*. Open exercises are fine.",
             "",
         ]
         rows = [

@@ -30,6 +30,7 @@ class Chapter:
     needs: str
     goals: list[str]
     lecture_minutes: int = 0  # 0: a lab without a lecture, and so without a deck
+    alone_minutes: int = 0  # of the lecture, read alone
     budget: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     ranges: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
 

@@ -6,6 +6,7 @@ data and no network, the synthetic look-alikes of `torchcourse.data.synthetic`, 
 
 from torchcourse.data.as_torchvision import torchvision_root
 from torchcourse.data.catalog import SPECS, SPLITS
+from torchcourse.data.folder import from_folder
 from torchcourse.data.imageset import ImageSet, loader
 from torchcourse.data.sets import load, overview
 from torchcourse.place import default_root, root_folder
@@ -16,6 +17,7 @@ __all__ = [
     "SPLITS",
     "ImageSet",
     "default_root",
+    "from_folder",
     "load",
     "loader",
     "overview",

@@ -76,7 +76,8 @@ def spec(name: str) -> Spec:
     plain = str(name).lower().replace("-", "").replace("_", "").replace(" ", "")
     by_plain = {known.replace("_", ""): known for known in SPECS}
     near = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.5)
-    hint = f"Did you mean {by_plain[near[0]]!r}?" if near else f"There are: {', '.join(map(repr, SPECS))}."
+    there = f"There are: {', '.join(map(repr, SPECS))}, and folders of your own."
+    hint = f"Did you mean {by_plain[near[0]]!r}?" if near else there
     raise CourseError(f"There is no data set called {name!r}. {hint}")
 
 

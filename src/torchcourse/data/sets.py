@@ -7,6 +7,7 @@ import torch
 
 from torchcourse.data import banner, download, files
 from torchcourse.data.catalog import SPECS, SPLITS, check_split, spec
+from torchcourse.data.folder import from_folder
 from torchcourse.data.imageset import ImageSet
 from torchcourse.errors import CourseError
 from torchcourse.place import root_folder
@@ -17,13 +18,15 @@ _gave_up: str | None = None  # why the last download failed: one attempt per pro
 def load(name: str, split: str, root: str | os.PathLike | None = None) -> ImageSet:
     """One split of a data set.
 
-    name: "mnist", "fashion_mnist" or "cifar10"; split: "train" or "test".
+    name: "mnist", "fashion_mnist" or "cifar10", or a folder of your own (see `from_folder`); split: "train" or "test".
     root: the folder that holds the data; without it the environment variable TORCHCOURSE_DATA, else the user's cache
     folder.
 
     The result says in `origin` whether it is "real" or "synthetic". Files that are there but damaged raise CourseError,
     which names the file and the command that fixes it: they are never quietly replaced by the synthetic set.
     """
+    if str(name) not in SPECS and Path(name).is_dir():
+        return from_folder(name, split)
     what, folder = spec(name), root_folder(root)
     check_split(split)
     download.sweep(name, folder)

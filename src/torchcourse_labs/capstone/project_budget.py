@@ -35,7 +35,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     """Test images go to the exported file, in an order of their own; their labels stay here."""
     seen = observe(answer, final_run)
     if not isinstance(seen, dict) or seen["data"] not in TARGETS or not isinstance(seen["cpu_seconds"], int | float):
-        look = "`final = run(...)`, which returns None if the program does not finish: what does the cell above print?"
+        look = "`final = run(...)`, on one of the three data sets. None: the program failed; what does the cell print?"
         raise Incorrect("This is not the record of a finished run.", "what `run(...)` returns", seen, look)
     wrong_if(
         seen["bytes"] is None,

@@ -40,7 +40,7 @@ def split(answer: Callable, n: int, seed: int) -> dict[str, Any]:
                 raise Incorrect("Your function should return two image sets: (train_set, validation_set).")
             parts += map(contents, found) if loaded else []
     if len(loaded) != 1:
-        raise Incorrect('Both sets should come from one data set: `data.load(NAME, "train")`.')
+        raise Incorrect('Both sets should come from one of the three data sets: `data.load(NAME, "train")`.')
     return {"parts": parts}
 
 

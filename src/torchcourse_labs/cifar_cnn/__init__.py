@@ -5,7 +5,7 @@ EXERCISES = (
     "channel_statistics",
     "augment_batch",
     "residual_block",
-    "frozen_body",
+    "parameter_groups",
     "gain_interval",
     "train_within",
     "smoothed_loss",
