@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import is_alive, need, submitted, wait_until
-from support.answers import right
+from support.answers import right, wrong
 
 from torchcourse.cluster import practice
 from torchcourse_labs.cluster import _pretend_slurm as pretend
@@ -101,6 +101,17 @@ def test_the_right_scripts_come_back_once_and_not_after_a_crash(site, home, i):
     assert done.returncode == 3, done.stderr
     said = [line for line in (home / "night.out").read_text().splitlines() if line.startswith(("start", "saved"))]
     assert said == ["start 0", "saved", "start 1", "start 0"], "the last one is the crash: it ends at once"
+
+
+def test_the_first_job_says_nothing_until_it_is_repaired(site, home):
+    (home / "train.py").write_text("import os\nos.write(1, f'rank {os.environ[\"RANK\"]}\\n'.encode())\n")
+    for script, said in ((wrong("repair_job")["folder"][0], []), (right("repair_job")[0], ["rank 0", "rank 1"])):
+        (home / "job.sh").write_text(script)
+        done = site.run("sbatch --wait --cpus-per-task=2 job.sh", capture_output=True, text=True, timeout=300)
+        lines = [line for log in home.glob("*.out") for line in log.read_text().splitlines()]
+        assert sorted(line for line in lines if line.startswith("rank")) == said and (done.returncode == 0) == bool(
+            said
+        )
 
 
 # ---------------------------------------- what pretends

@@ -69,9 +69,7 @@ def test_the_program_reads_digits_without_python(tmp_path):
     assert alone.returncode == 2 and "usage" in alone.stderr
 
 
-def test_without_a_tool_the_answer_is_not_checked(monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
+def test_without_a_package_the_answer_is_not_checked(monkeypatch):
     monkeypatch.setattr("torchcourse_labs.beyond_python.to_onnx.find_spec", lambda name: None)
-    for name in ("stable_rows", "to_onnx"):
-        result = evaluate(name, right(name)[0])
-        assert result.outcome == "not checked" and " needs " in result.message
+    result = evaluate("to_onnx", right("to_onnx")[0])
+    assert result.outcome == "not checked" and " needs " in result.message

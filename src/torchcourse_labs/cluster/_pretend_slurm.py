@@ -176,6 +176,7 @@ def variables(options: dict[str, str], hosts: Sequence[str], nodelist: str, job:
         "SLURM_JOB_NAME": options.get("job-name", "job.sh"),
         "SLURM_CPUS_ON_NODE": cores_on_each(options, len(hosts)),
         "SLURM_GPUS_ON_NODE": gpus_on_each(options, len(hosts)) or "",
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus_on_each(options, len(hosts))))),
         "PRETEND_TASKS": tasks,
         "LC_ALL": "C",
     }

@@ -129,9 +129,11 @@ def torchrun(words: list[str]) -> None:
     host, _, port = given.get("rdzv-endpoint", "").partition(":")
     number = given.get("node-rank", "")
     first = each * int(number) if number.isdigit() else 0
-    if nodes == 1 or "standalone" in given:
-        nodes, first, host, port = 1, 0, None, None
-    elif given.get("rdzv-backend", "static") != "static":
+    meeting = given.get("rdzv-backend", "static") != "static"
+    if nodes == 1 or "standalone" in given:  # without a port, it finds a free one
+        port = port or ("29400" if meeting else given.get("master-port"))
+        nodes, first, host, port = 1, 0, None, None if "standalone" in given or port == "0" else port
+    elif meeting:
         first, port = None, port or "29400"
     else:
         host, port = host or given.get("master-addr", "127.0.0.1"), port or given.get("master-port", "29500")
@@ -150,7 +152,7 @@ def process(by: str, local_rank: str, among: int = 1) -> dict:
         "node": int(env["SLURM_NODEID"]),
         "in step": "PRETEND_STEP" in env,
         "gpu": visible.get(int(local_rank)) if local_rank.isdecimal() else None,
-        "cores": int(env.get("SLURM_CPUS_PER_TASK") or 1) // among,
+        "cores": int(env.get("SLURM_CPUS_PER_TASK" if "PRETEND_STEP" in env else "SLURM_CPUS_ON_NODE") or 1) // among,
         "threads": env.get("OMP_NUM_THREADS"),
     }
 
