@@ -73,8 +73,8 @@ def private(name: str) -> Any:
 
 
 @contextmanager
-def fake_world(*shape: int, names: Sequence[str] | None = None) -> Iterator[DeviceMesh]:
-    """This process as rank 0 of a world that does not exist. The block gets the mesh of all its ranks.
+def fake_world(*shape: int, names: Sequence[str] | None = None, rank: int = 0) -> Iterator[DeviceMesh]:
+    """This process as one rank of a world that does not exist. The block gets the mesh of all its ranks.
 
     shape: number of ranks, or of ranks along each axis of a mesh, for example `fake_world(2, 4)`.
     names: of the axes. Tensors stay on the CPU. DistributedDataParallel fails here: it waits for results.
@@ -83,7 +83,7 @@ def fake_world(*shape: int, names: Sequence[str] | None = None) -> Iterator[Devi
         raise CourseError("This process has a process group already: leave it before you open a fake world.")
     size = torch.Size(shape).numel()
     hook = sys.excepthook  # every group puts its rank before the lines of a traceback, and never takes it away
-    dist.init_process_group("fake", store=private("FakeStore")(), rank=0, world_size=size)
+    dist.init_process_group("fake", store=private("FakeStore")(), rank=rank, world_size=size)
     try:
         yield init_device_mesh("cpu", shape, mesh_dim_names=tuple(names) if names else None)
     finally:

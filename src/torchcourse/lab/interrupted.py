@@ -1,11 +1,13 @@
-"""A small training run with everything that a large one has to remember: the lab of chapter 09 interrupts it."""
+"""Small training runs with what a large one has to remember: the lab of chapter 09 interrupts them."""
 
 import random
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 
@@ -42,3 +44,55 @@ class Run:
         if self.batch == 5:
             self.epoch, self.batch = self.epoch + 1, 0
         return loss.item()
+
+
+BATCHES, DROP = 4, 6  # of an epoch; the learning rate drops after that many steps
+
+
+def trainer(forgets: str = "") -> Callable[[Path, int], dict[str, Tensor]]:
+    """A training function that goes on from a checkpoint, if there is one. It may forget what the text names."""
+
+    def train(path: Path, steps: int) -> dict[str, Tensor]:
+        path, data = Path(path), torch.Generator().manual_seed(1)
+        x, y = torch.randn(32, 6, generator=data).double(), torch.randint(0, 3, (32,), generator=data)
+        model = {"weight": torch.zeros(3, 6, dtype=torch.float64), "bias": torch.zeros(3, dtype=torch.float64)}
+        optimizer = torch.optim.SGD([each.requires_grad_() for each in model.values()], lr=0.1, momentum=0.9)
+        first = skipped = 0
+        if path.exists():
+            saved = torch.load(path)
+            first = saved["steps"]
+            optimizer.load_state_dict(saved["optimizer"])
+            for name, value in saved["model"].items():
+                model[name].data.copy_(value)
+            if forgets != "its random state":
+                torch.set_rng_state(saved["random"])
+            if forgets == "its learning rate":
+                optimizer.param_groups[0]["lr"] = 0.1
+            if forgets == "its place in the epoch":
+                skipped = first
+        else:
+            torch.manual_seed(0)
+        for step in range(first, steps):
+            if step == DROP:
+                optimizer.param_groups[0]["lr"] = 0.01
+            order = torch.randperm(32, generator=torch.Generator().manual_seed(step // BATCHES))
+            rows = order.split(8)[(step - skipped) % BATCHES]
+            loss = F.cross_entropy(F.linear(F.dropout(x[rows], 0.2), model["weight"], model["bias"]), y[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        state = {name: value.detach().clone() for name, value in model.items()}
+        kept = {name: value.float() if forgets == "its last bits" else value for name, value in state.items()}
+        saved = {"model": kept, "optimizer": optimizer.state_dict(), "random": torch.get_rng_state()}
+        torch.save(saved | {"steps": max(first, steps)}, path)
+        return state
+
+    train.forgets = forgets
+    return train
+
+
+FORGETFUL = {
+    "A": trainer("its learning rate"),
+    "B": trainer("its random state"),
+    "C": trainer("its place in the epoch"),
+}
