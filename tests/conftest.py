@@ -145,7 +145,7 @@ def copy_of_course(root: Path) -> Path:
     """A copy of what the course is made of, for a test that changes it or works in it."""
     from tools import course, release
 
-    for folder in ("hub", "labs", "notebooks", "solutions", "src", "tools"):
+    for folder in ("hub", "labs", "notebooks", "slides/drawings", "solutions", "src", "tools"):
         shutil.copytree(course.ROOT / folder, root / folder, ignore=release.IGNORED)
     for name in release.FILES:
         shutil.copy(course.ROOT / name, root)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 import torchcourse
 from tools import build, course
+from torchcourse.lectures import migration
 
 
 def run_cell(chapter: str, name: str, **names: object) -> dict[str, object]:
@@ -49,10 +50,8 @@ def test_room_on_a_gpu_counts_from_what_is_reserved(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *where: 700)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *where: (500, 1000))
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", fractions.append)
-    names = {"torch": torch, "practice": False, "gpu": torch.device("cuda"), "allocated": lambda: 200}
-    leave_room = run_cell("03", "leave_room", **names)["leave_room"]
-    leave_room(50)
-    leave_room(None)
+    migration.leave_room(torch.device("cuda"), 50)
+    migration.leave_room(torch.device("cuda"), None)
     assert fractions == [0.75, 1.0]
 
 

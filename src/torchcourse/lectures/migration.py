@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from IPython.display import display
 
 from torchcourse import simgpu, trace
 
@@ -39,6 +38,8 @@ def run(script: Path, like: Run | None = None) -> Run:
 
 def change(script: Path, name: str, *edits: tuple[str, str]) -> Path:
     """Write a script beside this one with some places changed, each found exactly once; show the difference."""
+    from IPython.display import display  # here: the package is imported without Jupyter, too
+
     before = after = script.read_text()
     for old, new in edits:
         assert after.count(old) == 1, old
