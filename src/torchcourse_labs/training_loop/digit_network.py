@@ -30,8 +30,8 @@ class solution(nn.Module):
 def looked_at(answer: Any, widths: list[int], images: Tensor, seed: int) -> dict[str, Any]:
     """A probe: the parameters of a new network by shape, and its logits in both modes."""
     torch.manual_seed(seed)
-    model = call(answer, widths, may_return_none=True)
-    if not isinstance(model, nn.Module):
+    model = answer if isinstance(answer, nn.Module) else call(answer, widths, may_return_none=True)
+    if model is answer or not isinstance(model, nn.Module):
         return {"instead": model}
     weights = {tuple(value.shape): value.detach().clone() for value in model.parameters()}
     seen = {"weights": weights, "count": sum(value.numel() for value in model.parameters())}

@@ -17,11 +17,14 @@ RIGHT = [
 
 WRONG = {
     "softmax": mutants(solution, NETWORK, "nn.Sequential(SmallNet(), nn.Softmax(1))"),
-    "more_steps": [mutant(solution, ("in batches", "in 2 * list(batches)"), (SCHEDULER, ""))],
+    "more_steps": [
+        mutant(solution, ("in batches", "in 2 * list(batches)"), (SCHEDULER, "")),
+        *mutants(solution, "in batches", "in 80 * [(torch.ones(9, 1, 28, 28), torch.arange(9))]"),
+    ],
     "few_steps": [
         *mutants(solution, STEP, "break", "optimizer.zero_grad(); optimizer.step()"),
         *mutants(solution, "    return model", "        return model", "    return SmallNet()"),
-        *mutants(solution, "in batches", "in [*batches][:70]", "in 80 * [(torch.ones(9, 1, 28, 28), torch.arange(9))]"),
+        *mutants(solution, "in batches", "in [*batches][:70]"),
     ],
     "linear": mutants(solution, NETWORK, "nn.Sequential(nn.Flatten(), nn.Linear(784, 10))"),
     None: [
