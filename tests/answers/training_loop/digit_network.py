@@ -1,4 +1,4 @@
-from support.answers import mutant, mutants
+from support.answers import mutants
 from torch import nn
 
 from torchcourse_labs.training_loop.digit_network import solution
@@ -17,7 +17,6 @@ def in_one(widths, end=()):
 RIGHT = [
     in_one,
     *mutants(solution, STEP, "F.dropout(layer(x).relu(), 0.2, self.training)", "self.dropout(layer(x)).relu()"),
-    *mutants(solution, "x = x.flatten(1)", "x = x.view(len(x), -1)"),
 ]
 
 WRONG = {
