@@ -1,4 +1,4 @@
-"""An epoch that is right and slow in five ways, to be mended: the check counts, names one, and says how many remain."""
+"""An epoch that is right, and slow in five ways: the check counts, names one, and says how many remain."""
 
 import copy
 from collections import Counter
