@@ -47,6 +47,13 @@ def main(argv: list[str] | None = None) -> int:
     plan.add_argument(
         "--activations", type=_gigabytes, default=0, metavar="GB", help="what each rank keeps of its batch (default: 0)"
     )
+    plan.add_argument(
+        "--cache",
+        type=_whole,
+        metavar="TOKENS",
+        help="instead, what writing so many tokens needs (chapter 14)",
+    )
+    plan.add_argument("--width", type=_whole, default=4096, help="of the keys of a block, for --cache (default: 4096)")
     plan.set_defaults(run=_plan)
 
     job = commands.add_parser("job", help="write a job script for a cluster, and hand it in")
@@ -175,6 +182,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     from torchcourse.lectures import sharding
 
     a = arguments
+    if a.cache:
+        weights, cache = 2 * a.parameters, 2 * 2 * a.blocks * a.width * a.cache  # a key and a value, two bytes a number
+        unit, scale = _unit(weights + cache)
+        print(f"{a.parameters:,.0f} parameters, {a.blocks} blocks, keys of {a.width:,} numbers, 16 bits each\n")
+        print(f"{'to write':<30}{unit:>10}")
+        for name, size in (("  weights", weights), (f"  cache of {a.cache:,} tokens", cache)):
+            print(f"{name:<30}{size / scale:>10,.2f}")
+        return 0
     choice = {"kind": a.sharding, "precision": a.precision, "blocks": a.blocks}
     holds = sharding.footprint(a.parameters, a.ranks, optimizer=a.optimizer, **choice)
     messages = sharding.sent(a.parameters, a.ranks, **choice)

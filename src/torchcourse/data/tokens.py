@@ -34,7 +34,8 @@ class Tokenizer:
                 pairs[pair] += count
                 found.setdefault(pair, set()).add(i)
         while len(merges) < vocabulary - 256 and pairs:
-            best = min(pairs, key=lambda pair: (-pairs[pair], pair))
+            most = max(pairs.values())
+            best = min(pair for pair, count in pairs.items() if count == most)
             merges.append(best)
             for i in found[best]:  # only these words change
                 tokens, count = words[i]

@@ -51,13 +51,16 @@ class CausalAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
 
-    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+    def forward(self, x: Tensor, cache: Cache | None = None, real: Tensor | None = None) -> Tensor:
         start = len(cache) if cache else 0
         query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # [B, heads, T, ...]
         query, key = rotate(query, start), rotate(key, start)
         if cache is not None:
             key, value = cache.add(key, value)
-        mask = torch.ones(x.shape[1], key.shape[-2], dtype=torch.bool, device=x.device).tril(start) if start else None
+        mask = None
+        if start or real is not None:  # is_causal takes the first query for the first token, which it is no more
+            itself = torch.ones(x.shape[1], key.shape[-2], dtype=torch.bool, device=x.device).tril(start)
+            mask = itself if real is None else itself & real[:, None, None]
         collected = F.scaled_dot_product_attention(query, key, value, mask, is_causal=mask is None)
         return self.out(collected.transpose(1, 2).flatten(-2))
 
@@ -71,8 +74,8 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(width, bias=False)
         self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
 
-    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
-        x = x + self.attention(self.norm1(x), cache)
+    def forward(self, x: Tensor, cache: Cache | None = None, real: Tensor | None = None) -> Tensor:
+        x = x + self.attention(self.norm1(x), cache, real)
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
@@ -80,6 +83,8 @@ class GPT(nn.Module):
     """Tokens int64 [B, T] -> logits [B, T, vocabulary].
 
     width: numbers per token inside. depth: blocks in a row. heads: of each attention.
+    forward takes caches, one for each block: then `tokens` are only the new ones, and the caches grow. real: bool
+    [B, all tokens], False for padding, which belongs on the left.
     """
 
     def __init__(self, vocabulary: int, width: int = 128, depth: int = 4, heads: int = 4):
@@ -94,8 +99,8 @@ class GPT(nn.Module):
                 last = name.endswith(("out.weight", "down.weight"))
                 nn.init.normal_(weight, std=0.02 / (2 * depth) ** 0.5 if last else 0.02)
 
-    def forward(self, tokens: Tensor, caches: Sequence[Cache] | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, caches: Sequence[Cache] | None = None, real: Tensor | None = None) -> Tensor:
         x = self.embed(tokens)
         for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
-            x = block(x, cache)
+            x = block(x, cache, real)
         return self.head(self.norm(x))
