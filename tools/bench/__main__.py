@@ -2,7 +2,7 @@
 
     python -m tools.bench                    install, the usual parts, table (half an hour on an idle machine)
     python -m tools.bench peak mnist         some parts: peak libraries mnist cifar throughput table
-    python -m tools.bench precision ddp      others: precision ddp gains checkpoints
+    python -m tools.bench precision ddp      others: precision ddp gains checkpoints gpt
     python -m tools.bench install            the libraries to compare with, into build/bench-venv
     python -m tools.bench --quick            seconds: does it run? Its numbers mean nothing and go to build/bench
 
@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from tools import overlay
-from tools.bench import checkpoints, ddp, gains, libraries, recipes, speed, table
+from tools.bench import checkpoints, ddp, gains, gpt, libraries, recipes, speed, table
 from tools.bench.record import hardware, say, write
 from tools.course import ROOT
 from torchcourse import device, measurements
@@ -39,6 +39,7 @@ PARTS = {
     "ddp": ddp.measure,
     "gains": gains.measure,
     "checkpoints": checkpoints.measure,
+    "gpt": gpt.measure,
 }
 TOGETHER = ("peak", "libraries", "mnist", "cifar")  # entries of one file, bench-MACHINE.json
 

@@ -49,10 +49,11 @@ def train(model: GPT, tokens: Tensor, steps: int, size: int = 8, **recipe: float
 
     size: windows in a batch; recipe: lr and decay, see `optimizer_for`.
     """
-    here, losses = device_of(model), []
+    here = device_of(model)
+    losses = torch.empty(steps, device=here)  # on the device: reading a number there makes the CPU wait for it
     optimizer, schedule = optimizer_for(model, steps, **recipe)
     model.train()
-    for _ in range(steps):
+    for step in range(steps):
         inputs, targets = (part.to(here) for part in windows(tokens, size))
         loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
@@ -60,8 +61,8 @@ def train(model: GPT, tokens: Tensor, steps: int, size: int = 8, **recipe: float
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        losses.append(loss.detach())  # a number only at the end: reading one makes the CPU wait for a GPU
-    return torch.stack(losses).tolist()
+        losses[step] = loss.detach()
+    return losses.tolist()
 
 
 @torch.no_grad()
