@@ -1,0 +1,161 @@
+"""Draw the next token: temperature, top-k, and top-p."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, equal, near, observe, show, wrong_if
+
+ROWS = 6000  # equal ones, so that one call shows a distribution
+SHARES = (30, 22, 16, 12, 9, 6, 3, 2)  # of the tokens, in percent
+CASES = (
+    {},
+    {"temperature": 0},
+    {"temperature": 0.5},
+    {"temperature": 2.0},
+    {"top_k": 3},
+    {"top_k": 20},
+    {"top_p": 0.2},
+    {"top_p": 0.6},
+    {"top_p": 1.0},
+    {"temperature": 0.5, "top_k": 4, "top_p": 0.75},
+)
+NAN = "probability tensor contains", "invalid multinomial", "division by zero"
+
+
+def kept(logits: Tensor, temperature: float = 1, top_k: int = 99, top_p: float = 2, crossing: bool = True) -> Tensor:
+    """Logits after temperature and cuts. crossing: whether the token with which the sum reaches top_p stays"""
+    ranks = logits.argsort(-1, descending=True).argsort(-1)
+    logits = (logits / temperature).masked_fill(ranks >= top_k, -torch.inf)
+    ordered = logits.softmax(-1).sort(descending=True).values
+    most = (ordered.cumsum(-1) < top_p).sum(-1, keepdim=True) + crossing
+    return logits.masked_fill(ranks >= most, -torch.inf)
+
+
+def solution(
+    logits: Tensor,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    if temperature == 0:
+        return logits.argmax(-1)
+    probabilities = kept(logits, temperature, top_k or 99_999, top_p or 2).softmax(-1)
+    return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+
+
+def draws(answer: Callable, logits: Tensor, options: dict, seed: int) -> tuple[Any, bool]:
+    """A probe: the tokens, and whether PyTorch's global random state is what it was."""
+    state, generator = torch.get_rng_state(), torch.Generator().manual_seed(seed)
+    tokens = call(partial(answer, **options, generator=generator), logits)
+    return tokens, equal(state, torch.get_rng_state())
+
+
+def checked(tokens: Any, logits: Tensor) -> Tensor:
+    rows, classes = logits.shape
+    good = isinstance(tokens, Tensor) and tokens.shape == (rows,) and tokens.dtype == torch.int64
+    if not good or not tokens.numel() or not 0 <= tokens.min() <= tokens.max() < classes:
+        look = "`torch.multinomial` returns [B, 1]: `.squeeze(-1)`, which keeps the axis of a batch of one"
+        expected = f"an int64 tensor of shape ({rows},), from 0 to {classes - 1}"
+        raise Incorrect("Your function should return a token for each row.", expected, show(tokens), look)
+    return tokens.cpu()
+
+
+def judge(answer: Any, rng: Inputs) -> None:
+    """Even rows have one distribution, odd rows another: the same shares in another order."""
+    shares, order, seed = torch.tensor(SHARES).log(), rng.permutation(len(SHARES)), rng.size(1, 9999)
+    pair = torch.stack([shares[order] + rng.size(-2, 4), shares[order.roll(3)] + rng.size(-2, 4)])
+    checked(call(answer, pair[:1]), pair[:1])  # a batch of one, without a generator
+    logits, seen = pair.repeat(ROWS, 1), []
+    for options in CASES:
+        try:
+            seen.append(observe(answer, draws, logits, options, seed))
+        except AnswerRaised as raised:
+            if not any(words in str(raised) for words in NAN):
+                raise
+            wrong_if(
+                options.get("temperature") == 0,
+                "zero",
+                "With temperature=0, you divide by 0. It stands for the most likely token.",
+                look="`logits.argmax(-1)`",
+            )
+            wrong_if(
+                "top_p" in options,
+                "empty",
+                "With top_p=0.2, and 30% for the most likely token, your function leaves none.",
+                look="the token with which the sum reaches top_p: it stays, so the first one always does",
+            )
+            raise
+        judge_case(checked(seen[-1][0], logits), pair, options)
+    again, _ = observe(answer, draws, logits, {}, seed)
+    wrong_if(
+        not seen[0][1] or not near(seen[0][0], again),
+        "generator",
+        "Your tokens don't come from the generator: with equal generators, they should be equal.",
+        look="`torch.multinomial(…, generator=generator)`",
+    )
+
+
+def judge_case(tokens: Tensor, pair: Tensor, options: dict) -> None:
+    counts = torch.stack([part.bincount(minlength=len(SHARES)) for part in (tokens[::2], tokens[1::2])])
+
+    def fits(logits: Tensor) -> bool:
+        """Whether chance gives such counts: a chi-squared test that fails once in a hundred million times."""
+        expected = ROWS * logits.double().softmax(-1)
+        surprise = ((counts - expected).square() / expected.clamp(min=1e-9)).sum()
+        return torch.special.gammaincc(torch.tensor(len(SHARES) - 1.0).double(), surprise / 2).item() > 1e-8
+
+    cuts, heat = {name: options[name] for name in options if name != "temperature"}, options.get("temperature", 1)
+    right = kept(pair, **{**options, "temperature": heat or 0.01})
+    if fits(right):
+        return
+    here = f"With {', '.join(f'{name}={value}' for name, value in options.items())}" if options else "By default"
+    look = "the indices that `sort` or `topk` also return: `indices.gather(-1, places)`"
+    wrong_if(
+        fits(right.sort(descending=True).values),
+        "ranks",
+        "Your numbers are places in the sorted order, and not yet tokens.",
+        look,
+    )
+    wrong_if(
+        heat and (fits(kept(pair, **cuts)) or fits(kept(pair, 1 / heat, **cuts))),
+        "temperature",
+        f"{here}, the logits should be divided by {heat}: below 1, likely tokens become even more likely.",
+        look="divide the logits, before the softmax: a factor on all probabilities changes nothing",
+    )
+    wrong_if(
+        heat and fits(torch.where(right > -torch.inf, pair / heat, 0)),
+        "removed",
+        f"{here}, tokens that you removed still occur: a logit of 0 is a probability like any other.",
+        look="`masked_fill(…, -torch.inf)`",
+    )
+    wrong_if(
+        "top_p" in options and fits(kept(pair, **options, crossing=False)),
+        "crossing",
+        f"{here}, the last token is missing: without it, the probabilities add up to less than top_p.",
+        look="a token stays if those before it add up to less: `cumsum - probabilities < top_p`",
+    )
+    shown = [", ".join(f"{share:.1%}" for share in part.tolist()) for part in (right[0].softmax(-1), counts[0] / ROWS)]
+    look = "temperature first, then top_k, then top_p, each on what the one before it left"
+    raise Incorrect(f"{here}, tokens 0 to 7 don't occur as often as they should. This is one row's draw:", *shown, look)
+
+
+exercise = Exercise(
+    title="Draw the next token",
+    minutes=12,
+    difficulty=3,
+    points=4,
+    takeaway="A model gives a distribution; how to draw from it is your decision, and needs no training.",
+    hints=(
+        "Divide the logits, then set those that must not occur to -inf, and at the end take one softmax and draw with "
+        "`torch.multinomial(probabilities, 1, generator=generator)`. With `topk`, the k-th largest logit is the limit.",
+        "For top_p, sort the logits in descending order: `ordered, tokens = logits.sort(descending=True)`. With "
+        "p = `ordered.softmax(-1)`, those with `p.cumsum(-1) - p >= top_p` go. Draw a place, then `gather` its token.",
+    ),
+    judge=judge,
+    lends=solution,
+)
