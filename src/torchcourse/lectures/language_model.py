@@ -54,7 +54,7 @@ def curve(losses: Tensor, step: int, baselines: Mapping[str, float], held_out: f
         )
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     ax.set(xlabel="tokens seen", ylabel="bits per byte", ylim=(min(1.5, smooth.min()), 4.2))
-    ax.legend(loc=(0.45, 0.55))
+    ax.legend(loc=(0.45, 0.45))
 
 
 def overfitting(steps: Sequence[int], known: Sequence[float], unknown: Sequence[float], uniform: float) -> None:
