@@ -49,7 +49,7 @@ def watch(answer: Callable, base: nn.Linear, rank: int, alpha: float, x: Tensor,
     if isinstance(output, Tensor) and output.requires_grad:
         seen["gradients"] = torch.autograd.grad(output.sum(), [given, *trains], allow_unused=True)
     merged = call(layer.merged)
-    seen["kind"] = type(merged) is nn.Linear
+    seen["kind"] = type(merged).__name__
     seen["merged"] = call(merged, x) if isinstance(merged, nn.Module) else merged
     return {**seen, "after": call(layer, x)}
 
@@ -121,12 +121,12 @@ def judge_rest(seen: dict, base: nn.Linear, scale: float, x: Tensor, update: Ten
     wrong_if(
         not near(seen["after"], right),
         "merged_into_itself",
-        "After `merged()`, your layer's own output is another one: it now has the update twice.",
-        look="a new nn.Linear, and new tensors: `copy_` into its weight, no `+=` on that of the base",
+        "After `merged()`, your layer's own output is another one. It should leave layer and base as they are.",
+        look="a new nn.Linear and `copy_`: after `+=` on the weight of the base, the layer has the update twice",
     )
     look = "weight: `base.weight + alpha / rank * up @ down`; bias: that of the base"
     same(seen["merged"], right, "The output of `merged()`", look=look)
-    same(seen["kind"], True, "Whether `merged()` is an nn.Linear, and nothing else,")
+    same(seen["kind"], "Linear", "The class of what `merged()` returns")
 
 
 exercise = Exercise(

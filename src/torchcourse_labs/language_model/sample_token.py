@@ -114,13 +114,8 @@ def judge_case(tokens: Tensor, pair: Tensor, options: dict) -> None:
     if fits(right):
         return
     here = f"With {', '.join(f'{name}={value}' for name, value in options.items())}" if options else "By default"
-    look = "the indices that `sort` or `topk` also return: `indices.gather(-1, places)`"
-    wrong_if(
-        fits(right.sort(descending=True).values),
-        "ranks",
-        "Your numbers are places in the sorted order, and not yet tokens.",
-        look,
-    )
+    look, ranks = "the indices that `sort` and `topk` also return, by `gather`", right.sort(descending=True).values
+    wrong_if(fits(ranks), "ranks", "Your numbers are places in the sorted order, and not yet tokens.", look)
     wrong_if(
         heat and (fits(kept(pair, **cuts)) or fits(kept(pair, 1 / heat, **cuts))),
         "temperature",
@@ -139,9 +134,10 @@ def judge_case(tokens: Tensor, pair: Tensor, options: dict) -> None:
         f"{here}, the last token is missing: without it, the probabilities add up to less than top_p.",
         look="a token stays if those before it add up to less: `cumsum - probabilities < top_p`",
     )
-    shown = [", ".join(f"{share:.1%}" for share in part.tolist()) for part in (right[0].softmax(-1), counts[0] / ROWS)]
-    look = "temperature first, then top_k, then top_p, each on what the one before it left"
-    raise Incorrect(f"{here}, tokens 0 to 7 don't occur as often as they should. This is one row's draw:", *shown, look)
+    row = int((counts - ROWS * right.softmax(-1)).abs().amax(-1).argmax())
+    shown = [", ".join(f"{share:.1%}" for share in part[row].tolist()) for part in (right.softmax(-1), counts / ROWS)]
+    look = "temperature first, then top_k, then top_p, each on what the one before it left; each row on its own"
+    raise Incorrect(f"{here}, tokens 0 to 7 don't occur as often as they should, in row {row}.", *shown, look)
 
 
 exercise = Exercise(
