@@ -92,9 +92,8 @@ def judge_start(seen: dict, base: nn.Linear, rank: int, x: Tensor) -> tuple[Tens
         "`down` starts at zero. Let `up` do that, alone: if both are zero, neither ever gets a gradient.",
         look="random numbers for `down`, such as those of a new nn.Linear",
     )
-    same(
-        seen["start"], base(x), "The output of a new layer", look="`up` starts at zero, so the sum is what `base` gives"
-    )
+    look = "`up` starts at zero, so the sum is what `base` gives"
+    same(seen["start"], base(x), "The output of a new layer", look=look)
     return first[1] if len(first[1]) == rank else first[1].T, last[1] if len(last[1]) == out else last[1].T
 
 
@@ -103,11 +102,8 @@ def judge_rest(seen: dict, base: nn.Linear, scale: float, x: Tensor, update: Ten
     if isinstance(seen["output"], Tensor) and seen["output"].shape == right.shape:
         added, unit = seen["output"] - base(x), x @ update.T
         factor = ((added * unit).sum() / unit.square().sum()).item()
-        wrong_if(
-            near(added, factor * unit) and not near(factor, scale, rtol=1e-3),
-            "scale",
-            f"Your update is multiplied by {factor:.3g}. It should be alpha / rank, here {scale:.3g}.",
-        )
+        other = near(added, factor * unit) and not near(factor, scale, rtol=1e-3)
+        wrong_if(other, "scale", f"Your update is multiplied by {factor:.3g}. Here, alpha / rank is {scale:.3g}.")
     same(seen["output"], right, "With other values in both matrices, the output")
     expected = (base.weight + scale * update).sum(0).expand_as(x)
     gradients = seen.get("gradients", [None])

@@ -26,14 +26,15 @@ def one_by_one(query, key, value):
     return torch.stack(rows, dim=-2)
 
 
-MASK, SCALE = 'masked_fill(mask, float("-inf"))', "query.shape[-1] ** 0.5"
+MASK, SCALE = '.masked_fill(mask, float("-inf"))', "query.shape[-1] ** 0.5"
 
 RIGHT = [written, by_torch, one_by_one]
 
 WRONG = {
-    "sees_ahead": [F.scaled_dot_product_attention, *mutants(written, '.masked_fill(mask, float("-inf"))', "")],
+    "sees_ahead": [F.scaled_dot_product_attention, *mutants(written, MASK, "")],
     "upper_left": [
         lambda query, key, value: F.scaled_dot_product_attention(query, key, value, is_causal=True),
+        lambda query, key, value: F.scaled_dot_product_attention(query, key, value, is_causal=query.shape[-2] > 1),
         *mutants(written, "diagonal=S - T + 1", "diagonal=1"),
     ],
     "not_itself": mutants(written, "diagonal=S - T + 1", "diagonal=S - T"),
