@@ -37,8 +37,8 @@ def attend(attention: nn.Module, x: Tensor, past: int, start: int, ahead: int = 
 def generate(answer: Callable, attention: nn.Module, pieces: Sequence[Tensor]) -> list[dict]:
     """A probe: outputs and caches piece by piece, and how many tokens went through `qkv` and `out`."""
     rows, seen, cache = Counter(), [], None
-    attention.qkv.register_forward_pre_hook(lambda _, given: rows.update(qkv=given[0][..., 0].numel()))
-    attention.out.register_forward_pre_hook(lambda _, given: rows.update(out=given[0][..., 0].numel()))
+    attention.qkv.register_forward_pre_hook(lambda _, given: rows.update(qkv=sum(y[..., 0].numel() for y in given)))
+    attention.out.register_forward_pre_hook(lambda _, given: rows.update(out=sum(y[..., 0].numel() for y in given)))
     for x in pieces:
         rows.clear()
         result = call(answer, attention, x, cache)
@@ -57,12 +57,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     for layer in (attention.qkv, attention.out):
         layer.weight.copy_(0.5 * rng.randn(*layer.weight.shape))
     x, sizes = rng.randn(batch, 9, width), (4, 1, 1, 3)
-    with raises_like(
-        "no_cache",
-        "At the beginning, the cache is None: there is nothing to take from it yet.",
-        "NoneType",
-        look="`if cache is not None:`",
-    ):
+    with raises_like("no_cache", "At the beginning, the cache is None: it holds nothing yet.", "NoneType"):
         seen = observe(answer, generate, attention, x.split(sizes, 1))
     wrong_if(
         any(piece.get("rows", 0) > batch * size for piece, size in zip(seen, sizes, strict=False)),
@@ -80,36 +75,25 @@ def judge_piece(seen: dict, attention: nn.Module, x: Tensor, past: int) -> None:
     new = x.shape[1] - past
     here = f"With {past} tokens in the cache and {new} new" if past else f"Without a cache and with {new} tokens"
     yours, right = seen["output"], attend(attention, x, past, past)
-    wrong_if(
-        new > 1 and near(yours, attend(attention, x, past, past, ahead=new)),
-        "sees_ahead",
-        f"{here}, the new tokens see each other in both directions. Each may only look back.",
-        look="a mask of [new, all] tokens: `tril(past)`",
-    )
+    ahead, look = new > 1 and near(yours, attend(attention, x, past, past, new)), "a [new, all] mask: `tril(past)`"
+    wrong_if(ahead, "sees_ahead", f"{here}, new tokens see later ones. Each may only look back.", look)
     wrong_if(
         past and near(yours, attend(attention, x, past, past, ahead=-past)),
         "upper_left",
         f"{here}, your mask begins at the first key of all. New tokens see the whole cache.",
         look="`tril(past)`, or no mask for a single new token; `is_causal=True` counts from the first key",
     )
-    wrong_if(
-        past and near(yours, attend(attention, x[:, past:], 0, 0)),
-        "forgets",
-        f"{here}, the output is that of the new tokens alone.",
-        look="keys and values of the cache come before the new ones: `torch.cat([…, …], -2)`",
-    )
+    alone, look = past and near(yours, attend(attention, x[:, past:], 0, 0)), "`torch.cat([…, …], -2)`: old, then new"
+    wrong_if(alone, "forgets", f"{here}, the output is that of the new tokens alone.", look)
     wrong_if(
         past and any(near(yours, attend(attention, x, past, start)) for start in range(-9, 18) if start != past),
         "start",
         f"{here}, queries and keys of the new ones are rotated to the wrong positions: the first is at {past}.",
         look="`rotate(…, start)`: start is the number of tokens in the cache, before the new ones join them",
     )
-    look = (
-        "queries and keys rotated once (those in the cache have been), values never; then the mask; heads before `out`"
-    )
+    look = "queries and keys rotated once (those in the cache have been), values never; the mask; how heads are joined"
     same(yours, right, f"{here}, your output", look=look)
-    heads = attention.heads
-    expected = (len(x), heads, x.shape[1], x.shape[2] // heads)
+    expected = (len(x), attention.heads, x.shape[1], x.shape[2] // attention.heads)
     look = "what you return for the next call: the old and the new, joined along the tokens"
     same(seen["shapes"], [expected] * 2, f"{here}, the list of shapes of keys and values that you return", look=look)
 

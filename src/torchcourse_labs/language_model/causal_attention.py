@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from labcheck.authoring import Exercise, Inputs, Spec, looks_like
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, near, wrong_if
 
 
 def solution(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -41,6 +41,22 @@ def masked_late(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return weights.tril(key.shape[-2] - query.shape[-2]) @ value
 
 
+def explain(yours: Tensor, _: Tensor, query: Tensor, key: Tensor, value: Tensor) -> None:
+    wrong_if(
+        near(yours, attend(query, key, value, ahead=99)),
+        "sees_ahead",
+        f"With {query.shape[-2]} queries and {key.shape[-2]} keys, your queries see later positions, too.",
+        look="the scores of later keys: -inf before the softmax",
+    )
+    wrong_if(
+        near(yours, attend(query, key, value, query.shape[-2] - key.shape[-2])),
+        "upper_left",
+        "With fewer queries than keys, your mask starts at the first key. The queries are those of the last "
+        "T positions, so the last of them sees all keys.",
+        look="`tril(S - T)`; `is_causal=True` of PyTorch takes the first T positions",
+    )
+
+
 exercise = Exercise(
     title="Look back, never ahead",
     minutes=10,
@@ -57,22 +73,10 @@ exercise = Exercise(
     judge=Spec(
         draw=draw,
         solution=solution,
+        explain=explain,
         look="scores `query @ key.mT` divided by the square root of D; -inf wherever query t, at position S - T + t, "
         "would see a later key; softmax over the keys, the last axis; then `@ value`",
         says=[
-            looks_like(
-                "sees_ahead",
-                "Your queries see later tokens, too. In training, the model could look up the answer.",
-                partial(attend, ahead=99),
-                look="the scores of later keys: -inf before the softmax",
-            ),
-            looks_like(
-                "upper_left",
-                "With fewer queries than keys, your mask starts at the first key. The queries are those of the last "
-                "T positions, so the last of them sees all keys.",
-                lambda query, key, value: attend(query, key, value, query.shape[-2] - key.shape[-2]),
-                look="`tril(S - T)`; `is_causal=True` of PyTorch takes the first T positions",
-            ),
             looks_like(
                 "not_itself",
                 "A query doesn't see its own position, so the first one sees nothing at all.",

@@ -49,7 +49,7 @@ def watch(answer: Callable, base: nn.Linear, rank: int, alpha: float, x: Tensor,
     if isinstance(output, Tensor) and output.requires_grad:
         seen["gradients"] = torch.autograd.grad(output.sum(), [given, *trains], allow_unused=True)
     merged = call(layer.merged)
-    seen["kind"] = type(merged) is nn.Linear
+    seen["kind"] = type(merged).__name__
     seen["merged"] = call(merged, x) if isinstance(merged, nn.Module) else merged
     return {**seen, "after": call(layer, x)}
 
@@ -92,9 +92,8 @@ def judge_start(seen: dict, base: nn.Linear, rank: int, x: Tensor) -> tuple[Tens
         "`down` starts at zero. Let `up` do that, alone: if both are zero, neither ever gets a gradient.",
         look="random numbers for `down`, such as those of a new nn.Linear",
     )
-    same(
-        seen["start"], base(x), "The output of a new layer", look="`up` starts at zero, so the sum is what `base` gives"
-    )
+    look = "`up` starts at zero, so the sum is what `base` gives"
+    same(seen["start"], base(x), "The output of a new layer", look=look)
     return first[1] if len(first[1]) == rank else first[1].T, last[1] if len(last[1]) == out else last[1].T
 
 
@@ -103,11 +102,8 @@ def judge_rest(seen: dict, base: nn.Linear, scale: float, x: Tensor, update: Ten
     if isinstance(seen["output"], Tensor) and seen["output"].shape == right.shape:
         added, unit = seen["output"] - base(x), x @ update.T
         factor = ((added * unit).sum() / unit.square().sum()).item()
-        wrong_if(
-            near(added, factor * unit) and not near(factor, scale, rtol=1e-3),
-            "scale",
-            f"Your update is multiplied by {factor:.3g}. It should be alpha / rank, here {scale:.3g}.",
-        )
+        other = near(added, factor * unit) and not near(factor, scale, rtol=1e-3)
+        wrong_if(other, "scale", f"Your update is multiplied by {factor:.3g}. Here, alpha / rank is {scale:.3g}.")
     same(seen["output"], right, "With other values in both matrices, the output")
     expected = (base.weight + scale * update).sum(0).expand_as(x)
     gradients = seen.get("gradients", [None])
@@ -121,12 +117,12 @@ def judge_rest(seen: dict, base: nn.Linear, scale: float, x: Tensor, update: Ten
     wrong_if(
         not near(seen["after"], right),
         "merged_into_itself",
-        "After `merged()`, your layer's own output is another one: it now has the update twice.",
-        look="a new nn.Linear, and new tensors: `copy_` into its weight, no `+=` on that of the base",
+        "After `merged()`, your layer's own output is another one. It should leave layer and base as they are.",
+        look="a new nn.Linear and `copy_`: after `+=` on the weight of the base, the layer has the update twice",
     )
     look = "weight: `base.weight + alpha / rank * up @ down`; bias: that of the base"
     same(seen["merged"], right, "The output of `merged()`", look=look)
-    same(seen["kind"], True, "Whether `merged()` is an nn.Linear, and nothing else,")
+    same(seen["kind"], "Linear", "The class of what `merged()` returns")
 
 
 exercise = Exercise(

@@ -76,11 +76,7 @@ exercise = Exercise(
                 keeps_second,
                 look="after a merge, go on by two tokens",
             ),
-            looks_like(
-                "from_right",
-                "You merge from the right: of a, a, a, the first two should become one.",
-                from_right,
-            ),
+            looks_like("from_right", "You merge from the right: of a, a, a, the first two become one.", from_right),
             raises_like(
                 "past_end",
                 "The last token has no right neighbor, and your code asks for one.",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from labcheck.authoring import Exercise, Incorrect, Inputs, call, same, wrong_if
+from labcheck.probes import plain_number
 
 LOOKS = {
     "embedding": "one vector for each token of the vocabulary; the head has no matrix of its own",
@@ -30,33 +31,21 @@ def judge(answer: Any, rng: Inputs) -> None:
     vocabulary, heads, depth = rng.sizes(3, 7, 12)
     for case in ((50 * vocabulary, 8 * heads, depth), (300, 64, 1), (100_000, 16_384, 10 * depth)):
         yours, expected = call(answer, *case), solution(*case)
-        if not isinstance(yours, dict) or not yours.keys() >= expected.keys():
-            raise Incorrect("Your function should return a dict with six entries.", str([*expected]), yours)
+        if not isinstance(yours, dict) or None in [plain_number(yours.get(name)) for name in expected]:
+            raise Incorrect("Your function should return a dict with six numbers.", str([*expected]), yours)
         judge_case(yours, expected, *case)
 
 
 def judge_case(yours: dict, expected: dict, vocabulary: int, width: int, depth: int) -> None:
     here = f"with vocabulary = {vocabulary}, width = {width}, depth = {depth}"
-    wrong_if(
-        yours["embedding"] == 2 * expected["embedding"],
-        "head_twice",
-        "You count the matrix of embedding and head twice. It is one tensor, which both layers use.",
-        look="`self.head.weight = self.embed.weight` in `models.gpt`",
-    )
+    twice, look = yours["embedding"] == 2 * expected["embedding"], "`self.head.weight = self.embed.weight`"
+    wrong_if(twice, "head_twice", "You count the matrix of embedding and head twice. Both layers use one tensor.", look)
     biases = {"attention": 4 * width * depth, "mlp": 5 * width * depth, "norms": expected["norms"]}
     found = [name for name, count in biases.items() if yours[name] == expected[name] + count]
-    wrong_if(
-        found,
-        "biases",
-        f'You count biases in "{"".join(found[:1])}", but this model has none.',
-        look="`bias=False` in each layer of `models.gpt`",
-    )
+    look = "`bias=False` in each layer of `models.gpt`"
+    wrong_if(found, "biases", f"You count biases in {' and '.join(found)}, but this model has none.", look)
     found = [name for name in ("attention", "mlp") if depth > 1 and yours[name] * depth == expected[name]]
-    wrong_if(
-        found,
-        "one_block",
-        f'Your "{"".join(found[:1])}" is that of a single block. The model has `depth` of them.',
-    )
+    wrong_if(found, "one_block", f"You count {' and '.join(found)} of a single block. The model has `depth` of them.")
     for name, look in LOOKS.items():
         same(yours[name], expected[name], f'"{name}", {here},', rtol=0, atol=0, look=look)
 

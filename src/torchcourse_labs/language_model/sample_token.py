@@ -11,18 +11,9 @@ from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, 
 
 ROWS = 6000  # equal ones, so that one call shows a distribution
 SHARES = (30, 22, 16, 12, 9, 6, 3, 2)  # of the tokens, in percent
-CASES = (
-    {},
-    {"temperature": 0},
-    {"temperature": 0.5},
-    {"temperature": 2.0},
-    {"top_k": 3},
-    {"top_k": 20},
-    {"top_p": 0.2},
-    {"top_p": 0.6},
-    {"top_p": 1.0},
-    {"temperature": 0.5, "top_k": 4, "top_p": 0.75},
-)
+HEATS = [{"temperature": heat} for heat in (0, 0.5, 2.0)]
+CUTS = [{"top_k": 3}, {"top_k": 20}, {"top_p": 0.2}, {"top_p": 0.6}, {"top_p": 1.0}]
+CASES = [{}, *HEATS, *CUTS, {"temperature": 0.5, "top_k": 4, "top_p": 0.75}]
 NAN = "probability tensor contains", "invalid multinomial", "division by zero"
 
 
@@ -35,13 +26,7 @@ def kept(logits: Tensor, temperature: float = 1, top_k: int = 99, top_p: float =
     return logits.masked_fill(ranks >= most, -torch.inf)
 
 
-def solution(
-    logits: Tensor,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
+def solution(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
     if temperature == 0:
         return logits.argmax(-1)
     probabilities = kept(logits, temperature, top_k or 99_999, top_p or 2).softmax(-1)
@@ -77,27 +62,18 @@ def judge(answer: Any, rng: Inputs) -> None:
         except AnswerRaised as raised:
             if not any(words in str(raised) for words in NAN):
                 raise
-            wrong_if(
+            zero, look = (
                 options.get("temperature") == 0,
-                "zero",
-                "With temperature=0, you divide by 0. It stands for the most likely token.",
-                look="`logits.argmax(-1)`",
+                "the token that reaches top_p: it stays, so there is always one",
             )
-            wrong_if(
-                "top_p" in options,
-                "empty",
-                "With top_p=0.2, and 30% for the most likely token, your function leaves none.",
-                look="the token with which the sum reaches top_p: it stays, so the first one always does",
-            )
+            wrong_if(zero, "zero", "With temperature=0, you divide by 0. It stands for the most likely token.")
+            few = "top_p" in options
+            wrong_if(few, "empty", "With top_p=0.2 and 30% for the most likely token, your function leaves none.", look)
             raise
         judge_case(checked(seen[-1][0], logits), pair, options)
     again, _ = observe(answer, draws, logits, {}, seed)
-    wrong_if(
-        not seen[0][1] or not near(seen[0][0], again),
-        "generator",
-        "Your tokens don't come from the generator: with equal generators, they should be equal.",
-        look="`torch.multinomial(…, generator=generator)`",
-    )
+    other, look = not seen[0][1] or not near(seen[0][0], again), "`torch.multinomial(…, generator=generator)`"
+    wrong_if(other, "generator", "Your tokens don't come from the generator, or not all that is random does.", look)
 
 
 def judge_case(tokens: Tensor, pair: Tensor, options: dict) -> None:
@@ -114,24 +90,17 @@ def judge_case(tokens: Tensor, pair: Tensor, options: dict) -> None:
     if fits(right):
         return
     here = f"With {', '.join(f'{name}={value}' for name, value in options.items())}" if options else "By default"
-    look = "the indices that `sort` or `topk` also return: `indices.gather(-1, places)`"
-    wrong_if(
-        fits(right.sort(descending=True).values),
-        "ranks",
-        "Your numbers are places in the sorted order, and not yet tokens.",
-        look,
-    )
+    look, ranks = "the indices that `sort` and `topk` also return, by `gather`", right.sort(descending=True).values
+    wrong_if(fits(ranks), "ranks", "Your numbers are places in the sorted order, and not yet tokens.", look)
     wrong_if(
         heat and (fits(kept(pair, **cuts)) or fits(kept(pair, 1 / heat, **cuts))),
         "temperature",
         f"{here}, the logits should be divided by {heat}: below 1, likely tokens become even more likely.",
         look="divide the logits, before the softmax: a factor on all probabilities changes nothing",
     )
+    occur, look = heat and fits(torch.where(right > -torch.inf, pair / heat, 0)), "`masked_fill(…, -torch.inf)`"
     wrong_if(
-        heat and fits(torch.where(right > -torch.inf, pair / heat, 0)),
-        "removed",
-        f"{here}, tokens that you removed still occur: a logit of 0 is a probability like any other.",
-        look="`masked_fill(…, -torch.inf)`",
+        occur, "removed", f"{here}, tokens that you removed still occur: a logit of 0 isn't a probability of 0.", look
     )
     wrong_if(
         "top_p" in options and fits(kept(pair, **options, crossing=False)),
@@ -139,9 +108,10 @@ def judge_case(tokens: Tensor, pair: Tensor, options: dict) -> None:
         f"{here}, the last token is missing: without it, the probabilities add up to less than top_p.",
         look="a token stays if those before it add up to less: `cumsum - probabilities < top_p`",
     )
-    shown = [", ".join(f"{share:.1%}" for share in part.tolist()) for part in (right[0].softmax(-1), counts[0] / ROWS)]
-    look = "temperature first, then top_k, then top_p, each on what the one before it left"
-    raise Incorrect(f"{here}, tokens 0 to 7 don't occur as often as they should. This is one row's draw:", *shown, look)
+    row = int((counts - ROWS * right.softmax(-1)).abs().amax(-1).argmax())
+    shown = [", ".join(f"{share:.1%}" for share in part[row].tolist()) for part in (right.softmax(-1), counts / ROWS)]
+    look = "temperature first, then top_k, then top_p, each on what the one before it left; each row on its own"
+    raise Incorrect(f"{here}, tokens 0 to 7 don't occur as often as they should, in row {row}.", *shown, look)
 
 
 exercise = Exercise(

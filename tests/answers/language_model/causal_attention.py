@@ -26,21 +26,15 @@ def one_by_one(query, key, value):
     return torch.stack(rows, dim=-2)
 
 
-def by_positions(query, key, value):
-    T, S = query.shape[-2], key.shape[-2]
-    allowed = torch.arange(S) <= torch.arange(S - T, S)[:, None]
-    bias = torch.zeros(T, S).masked_fill(~allowed, -1e9)
-    return ((query * query.size(-1) ** -0.5) @ key.mT + bias).softmax(-1) @ value
+MASK, SCALE = '.masked_fill(mask, float("-inf"))', "query.shape[-1] ** 0.5"
 
-
-MASK, SCALE = 'masked_fill(mask, float("-inf"))', "query.shape[-1] ** 0.5"
-
-RIGHT = [written, by_torch, one_by_one, by_positions]
+RIGHT = [written, by_torch, one_by_one]
 
 WRONG = {
-    "sees_ahead": [F.scaled_dot_product_attention, *mutants(written, '.masked_fill(mask, float("-inf"))', "")],
+    "sees_ahead": [F.scaled_dot_product_attention, *mutants(written, MASK, "")],
     "upper_left": [
         lambda query, key, value: F.scaled_dot_product_attention(query, key, value, is_causal=True),
+        lambda query, key, value: F.scaled_dot_product_attention(query, key, value, is_causal=query.shape[-2] > 1),
         *mutants(written, "diagonal=S - T + 1", "diagonal=1"),
     ],
     "not_itself": mutants(written, "diagonal=S - T + 1", "diagonal=S - T"),

@@ -50,8 +50,7 @@ class OneProduct(nn.Module):
 
 
 FROZEN, ZEROS, SUM = "base.requires_grad_(False)", "nn.init.zeros_(self.up.weight)", "return self.base(x) + "
-UPDATE, COPY = "self.scale * self.up(self.down(x))", "layer = copy.deepcopy(self.base)"
-BIAS, SCALE = "if self.base.bias is not None:", "alpha / rank"
+BIAS, SCALE, COPY = "if self.base.bias is not None:", "alpha / rank", "layer = copy.deepcopy(self.base)"
 
 RIGHT = [Parameters, OneProduct]
 
@@ -60,9 +59,7 @@ WRONG = {
         *mutants(LoRALinear, FROZEN, "base"),
         mutant(LoRALinear, (FROZEN, "base"), (ZEROS, f"{ZEROS}; base.weight.requires_grad_(False)")),
     ],
-    "down_zero": [
-        *mutants(LoRALinear, ZEROS, f"{ZEROS}; nn.init.zeros_(self.down.weight)", ZEROS.replace("up", "down")),
-    ],
+    "down_zero": mutants(LoRALinear, ZEROS, f"{ZEROS}; nn.init.zeros_(self.down.weight)"),
     "scale": mutants(LoRALinear, SCALE, "alpha", "1.0", "rank / alpha", "alpha / rank**0.5"),
     "cut_off": [
         *mutants(LoRALinear, SUM, "with torch.no_grad():\n            y = self.base(x)\n        return y + "),
@@ -72,9 +69,6 @@ WRONG = {
     None: [
         *mutants(LoRALinear, ZEROS, "pass", f"{ZEROS}; self.requires_grad_(False)"),
         *mutants(LoRALinear, f"            {BIAS}\n    ", ""),
-        *mutants(
-            Parameters, "nn.Parameter(torch.zeros(base.out_features, rank))", "torch.zeros(base.out_features, rank)"
-        ),
         *mutants(LoRALinear, "out_features, bias=False", "out_features", "out_features, bias=True"),
         *mutants(LoRALinear, "merged.bias.copy_(self.base.bias)", "pass"),
         *mutants(LoRALinear, SUM, "return "),

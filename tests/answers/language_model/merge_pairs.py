@@ -14,14 +14,6 @@ def on_a_stack(tokens, pair, new):
     return merged
 
 
-def recursive(tokens, pair, new):
-    if len(tokens) < 2:
-        return list(tokens)
-    if (tokens[0], tokens[1]) == pair:
-        return [new, *recursive(tokens[2:], pair, new)]
-    return [tokens[0], *recursive(tokens[1:], pair, new)]
-
-
 def in_place(tokens, pair, new):
     for i in range(len(tokens)):
         if tuple(tokens[i : i + 2]) == pair:
@@ -29,14 +21,9 @@ def in_place(tokens, pair, new):
     return tokens
 
 
-def by_pairs(tokens, pair, new):
-    merged = []
-    for i in range(len(tokens) - 1):
-        if (tokens[i], tokens[i + 1]) == pair:
-            merged.append(new)
-        elif i == 0 or (tokens[i - 1], tokens[i]) != pair:
-            merged.append(tokens[i])
-    return merged + tokens[len(merged) :][-1:] * (tokens[-2:] != list(pair))
+def by_places(tokens, pair, new):
+    found = [i for i in range(len(tokens) - 1) if (tokens[i], tokens[i + 1]) == pair]
+    return [new if i in found else token for i, token in enumerate(tokens) if i - 1 not in found or i in found]
 
 
 def as_text(tokens, pair, new):
@@ -46,13 +33,13 @@ def as_text(tokens, pair, new):
 
 FOUND, STEP = "tuple(tokens[i : i + 2]) == pair", "i += 2 if found else 1"
 
-RIGHT = [on_a_stack, recursive, merge]
+RIGHT = [on_a_stack, merge]
 
 WRONG = {
     "keeps_second": mutants(solution, STEP, "i += 1"),
     "last_lost": mutants(solution, "i < len(tokens)", "i < len(tokens) - 1"),
     "past_end": mutants(solution, FOUND, "(tokens[i], tokens[i + 1]) == pair"),
-    "overlap": [by_pairs],
+    "overlap": [by_places],
     None: [
         in_place,
         as_text,
