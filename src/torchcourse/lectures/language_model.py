@@ -24,13 +24,13 @@ def weights(block: Block, x: Tensor) -> Tensor:
 def heads(weights: Tensor, tokens: list[str]) -> None:
     """A map for each head: weights [heads, T, T]; rows collect, columns are looked at."""
     labels = [token.replace("\n", "↵").replace(" ", "␣") for token in tokens]
-    _, axes = plt.subplots(1, len(weights), figsize=(11.5, 3.6), sharey=True)
+    _, axes = plt.subplots(1, len(weights), figsize=(11.5, 3.9), sharey=True)
     for number, (ax, head) in enumerate(zip(axes, weights, strict=True), start=1):
         ax.imshow(head, cmap="Blues", vmin=0, vmax=1)
         ax.set_title(f"head {number}")
-        ax.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8, family="monospace")
+        ax.set_xticks(range(len(labels)), labels, rotation=90, fontsize=9, family="monospace")
         ax.grid(False)
-    axes[0].set_yticks(range(len(labels)), labels, fontsize=8, family="monospace")
+    axes[0].set_yticks(range(len(labels)), labels, fontsize=9, family="monospace")
     axes[0].set_ylabel("a row: where this token looks")
 
 
@@ -76,7 +76,7 @@ def knobs(settings: Mapping[str, Tensor], tokenizer: Tokenizer, count: int = 12)
     for ax, (name, probabilities), color in zip(axes, settings.items(), COLORS, strict=False):
         ax.barh(range(count), probabilities[top], color=color)
         others = (probabilities > 0).sum().item()
-        ax.set_title(name, fontsize=10)
-        ax.set_xlabel(f"probability\n({others:,} tokens possible)", fontsize=9)
-    axes[0].set_yticks(range(count), labels, family="monospace", fontsize=9)
+        ax.set_title(name)
+        ax.set_xlabel(f"probability\n({others:,} tokens possible)")
+    axes[0].set_yticks(range(count), labels, family="monospace", fontsize=10)
     axes[0].invert_yaxis()
