@@ -51,6 +51,13 @@ def test_parts_of_one_file_are_measured_one_by_one(tmp_path):
 
 
 @pytest.mark.gpu
+def test_gpt_measures_speed_and_loss(tmp_path):
+    (one,) = quickly(tmp_path, "gpt")  # ours alone: nanoGPT's file is downloaded
+    assert one.results["tokens_per_s"]["ours"]["median"] > 0 and 0 < one.results["bits_per_byte"]["ours"] < 4.5
+    assert f"| this course | {one.results['parameters']['ours']:,} |" in table.gpt(one)
+
+
+@pytest.mark.gpu
 def test_precision_measures_every_mode_that_is_worth_it(tmp_path):
     (one,) = quickly(tmp_path, "precision")
     modes, rows = one.results["modes"], one.results["training"]["rows"]

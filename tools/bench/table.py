@@ -49,7 +49,21 @@ def show(folder: Path = measurements.FOLDER, picture: Path = PICTURE) -> None:
 
 def page(found: list[measurements.Measurement]) -> str:
     """docs/bench.md: the picture, and the tables of each machine."""
-    return HEAD + "\n".join(f"## {m.hardware['device']}\n\n{markdown(m)}" for m in found)
+    pages = [f"## {m.hardware['device']}\n\n{markdown(m)}" for m in found]
+    return HEAD + "\n".join(pages + [gpt(m) for m in measurements.load("gpt")])
+
+
+def gpt(measurement: measurements.Measurement) -> str:
+    """The language model beside nanoGPT's on one machine."""
+    results, about = measurement.results, f"{measurement.hardware['device']}, torch {measurement.versions['torch']}"
+    lines = [f"## A small language model, {about}, {measurement.date}", ""]
+    lines += [f"The same {results['tokens']:,} tokens, optimizer, and schedule, in turns.", ""]
+    lines += ["| model | parameters | tokens/s | bits per byte, held out |", "|:---|---:|---:|---:|"]
+    for name, speed in results["tokens_per_s"].items():
+        each = f"{speed['median']:,.0f} ({speed['low']:,.0f} to {speed['high']:,.0f})"
+        bits = results["bits_per_byte"][name]
+        lines.append(f"| {NAMES.get(name, name)} | {results['parameters'][name]:,} | {each} | {bits:.2f} |")
+    return "\n".join(lines) + "\n"
 
 
 def markdown(measurement: measurements.Measurement) -> str:

@@ -24,14 +24,14 @@ def weights(block: Block, x: Tensor) -> Tensor:
 def heads(weights: Tensor, tokens: list[str]) -> None:
     """A map for each head: weights [heads, T, T]; rows collect, columns are looked at."""
     labels = [token.replace("\n", "↵").replace(" ", "␣") for token in tokens]
-    _, axes = plt.subplots(1, len(weights), figsize=(11.5, 3.9), sharey=True)
+    _, axes = plt.subplots(1, len(weights), figsize=(11.5, 3.6), sharey=True)
     for number, (ax, head) in enumerate(zip(axes, weights, strict=True), start=1):
         ax.imshow(head, cmap="Blues", vmin=0, vmax=1)
         ax.set_title(f"head {number}")
-        ax.set_xticks(range(len(labels)), labels, rotation=90, fontsize=6.5, family="monospace")
+        ax.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8, family="monospace")
         ax.grid(False)
-    axes[0].set_yticks(range(len(labels)), labels, fontsize=6.5, family="monospace")
-    axes[0].set_ylabel("this place collects from …")
+    axes[0].set_yticks(range(len(labels)), labels, fontsize=8, family="monospace")
+    axes[0].set_ylabel("a row: where this token looks")
 
 
 def curve(losses: Tensor, step: int, baselines: Mapping[str, float], held_out: float) -> None:
@@ -53,8 +53,8 @@ def curve(losses: Tensor, step: int, baselines: Mapping[str, float], held_out: f
             color="#555555",
         )
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    ax.set(xlabel="tokens seen", ylabel="bits per byte", ylim=(min(1.5, smooth.min()), None))
-    ax.legend(loc="upper center")
+    ax.set(xlabel="tokens seen", ylabel="bits per byte", ylim=(min(1.5, smooth.min()), 4.2))
+    ax.legend(loc=(0.45, 0.45))
 
 
 def overfitting(steps: Sequence[int], known: Sequence[float], unknown: Sequence[float], uniform: float) -> None:

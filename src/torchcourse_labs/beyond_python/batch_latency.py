@@ -124,7 +124,7 @@ def judge_latencies(yours: Sequence, expected: list, others: dict[str, list], le
         yours=yours[early or 0],
     )
     i = next(i for i, pair in enumerate(zip(yours, expected, strict=True)) if not near(*pair))
-    look = "who is in the batch: all who came before it starts or at that moment, up to `most`; they end together"
+    look = "who is in the batch: all who came by its start or right then, up to `most`; n of them take fixed + n * each"
     same(yours[i], expected[i], f"The latency of request {i}, with {given},", dtype=False, look=look)
 
 

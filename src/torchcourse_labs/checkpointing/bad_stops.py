@@ -12,7 +12,7 @@ from labcheck.authoring import Exercise, Inputs, call, observe, same, wrong_if
 from labcheck.probes import SLOW_START
 from torchcourse.lab.interrupted import trainer
 
-FORGOTTEN = ("nothing", "its learning rate", "its place in the epoch", "its random state", "its last bits")
+FORGOTTEN = ("nothing", "its learning rate", "its place in the epoch", "its random state", "its last bits", "a layer")
 
 
 def solution(train: Callable[[Path, int], dict[str, Tensor]], folder: Path, last: int) -> list[int]:
@@ -32,8 +32,8 @@ def found(answer: Any, last: int) -> dict[str, Any]:
     lists, calls = {}, []
 
     def watched(path: Path, steps: int) -> dict[str, Tensor]:
-        calls.append((torch.load(path)["steps"] if Path(path).exists() else 0, steps))
-        return train(path, steps)
+        calls.append(((there := torch.load(path)["steps"] if Path(path).exists() else 0), steps))
+        return train(path, steps) | ({"last": torch.tensor([there, -there])} if forgets == "a layer" else {})
 
     for forgets in FORGOTTEN:
         train = trainer(forgets)
@@ -63,7 +63,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(random, "random_state", "Your test overlooks a run that forgets its random state.", look=look)
         look, bits = "`torch.equal`, not `torch.allclose`", overlooked == "its last bits"
         wrong_if(bits, "last_bits", "Your test overlooks differences in the last bits of the weights.", look=look)
-        look = "the weights at the end, all of them, compared with those of one uninterrupted run"
+        look = "the weights at the end, all of them, compared with those of one uninterrupted run; each stop anew"
         same(yours, right[forgets], f"Your list for a run that forgets {forgets}, {last} steps long,", look=look)
 
 

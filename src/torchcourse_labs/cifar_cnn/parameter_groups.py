@@ -36,7 +36,7 @@ def settings(answer: Callable, model: nn.Module, *given: float) -> Any:
     if not isinstance(optimizer, torch.optim.AdamW):
         return f"the optimizer {type(optimizer).__name__}" if hasattr(optimizer, "param_groups") else show(optimizer)
     names = {parameter: name for name, parameter in model.named_parameters()}
-    found = [(names.get(p), group) for group in optimizer.param_groups for p in group["params"]]
+    found = [(names.get(p), group) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     return {name: (float(group["lr"]), float(group["weight_decay"])) for name, group in found}
 
 
@@ -54,7 +54,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         raise Incorrect("Your function should return an optimizer of the kind `torch.optim.AdamW`.", yours=seen)
     missing = next((name for name, _ in model.named_parameters() if name not in seen), "")
     look = "four groups: the weights of the body, the rest of the body, and the same for the head"
-    wrong_if(missing, "left_out", f"`{missing}` is in no group, so it never learns.", look=look)
+    wrong_if(missing, "left_out", f"`{missing}` is in no group, or frozen, so it never learns.", look=look)
     flat = {name: seen[name][1] for name, p in model.named_parameters() if p.ndim == 1}
     decaying = next((name for name in flat if flat[name]), "")
     wrong_if(
@@ -65,12 +65,9 @@ def judge(answer: Any, rng: Inputs) -> None:
     )
     look = "a norm's scale is called `weight`, too: the number of dimensions, `p.ndim`, tells it from a layer's weight"
     wrong_if(decaying, "all_decay", f"`{decaying}` decays: the scales of norms, and biases, should not.", look=look)
-    wrong_if(
-        len({lr for lr, _ in seen.values()}) == 1,
-        "one_rate",
-        "The body and the head have the same learning rate.",
-        look='`"lr"` in each group: `body_lr` for the parameters of `model.body`, `head_lr` for those of `model.head`',
-    )
+    look = '`"lr"` in each group: `body_lr` for the parameters of `model.body`, `head_lr` for those of `model.head`'
+    equal = len({lr for lr, _ in seen.values()}) == 1
+    wrong_if(equal, "one_rate", "The body and the head have the same learning rate.", look=look)
     for name, parameter in model.named_parameters():
         same(seen[name][0], body_lr if name.startswith("body") else head_lr, f"The learning rate of `{name}`", atol=0)
         same(seen[name][1], weight_decay if parameter.ndim > 1 else 0.0, f"The weight decay of `{name}`")

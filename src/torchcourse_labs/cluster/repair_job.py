@@ -95,6 +95,12 @@ def judge(answer: Any, rng: Inputs) -> None:
         "if its output goes through a pipe",
     )
     judge_meeting(first, second, ["n1"])
+    if log and "%j" not in log and "%A" not in log:
+        raise Incorrect("Two such jobs write one log.", "the job's number in its name", log, "`%x-%j.out`, as before")
+    threads = next((each["threads"] for each in first if (each["threads"] or "1") not in {*"1234"}), None)
+    if threads:
+        look = "OMP_NUM_THREADS: threads of a process; SLURM_CPUS_PER_TASK: cores of a task, here for two processes"
+        raise Incorrect("A process has more threads than cores.", CORES, threads, look)
     same(jobs[0]["status"], 0, "The status of the job after the training has succeeded")
     same(slurm.gpus_on_each(options, 1), GPUS, "The number of GPUs that the job asks for")
     same(asked, GPUS * CORES, "The number of cores that the job asks for")

@@ -60,11 +60,10 @@ def judge(answer: Any, rng: Inputs) -> None:
     look = '`self.register_buffer("mean", mean)`: a buffer moves and is saved, but is not learned'
     learns = seen["learned"] == expected + len(mean)
     wrong_if(learns, "mean_learns", "The mean is a parameter that learns: an optimizer would change it.", look=look)
-    same(seen["learned"], expected, "The count of numbers that the model learns")
+    own = "`members` networks of their own, each with two layers; `[network] * members` is one network"
+    same(seen["learned"], expected, "The count of numbers that the model learns", look=own)
     saved = any(equal(value, mean) for value in seen["state"])
-    wrong_if(
-        not saved, "plain_tensor", "The model doesn't save its mean; a plain tensor isn't moved either.", look=look
-    )
+    wrong_if(not saved, "plain_tensor", "The model doesn't save its mean, and a plain tensor doesn't move.", look=look)
     torch.manual_seed(seed)
     right = solution(mean, members)(images).detach()
     for place in ("back on the CPU", "on the device"):
@@ -78,7 +77,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             result, travels = observe(answer, moved, mean, members, images, seed, place == "on the device")
         if result is None:
             raise Incorrect(f"When a model and its input are {place}, the logits should be there, too.")
-        look = "the mean of the members' logits, for images without the mean"
+        look = "the mean of the members' logits, for images without the mean; the caller's images stay as they are"
         same(result, right, f"What a model returns {place}", look=look)
         look = f"{busiest_line(travels)}; with `device=x.device`, a new tensor is made there"
         wrong_if(travels, "travels", "In each call, something travels from the CPU to the device.", look=look)

@@ -134,7 +134,7 @@ def judge_faults(seen: list[dict], rows: Tensor, means: Tensor) -> None:
         faults["one order"],
         "same_order",
         f"A rank gets the same samples in the same order in two epochs in a row. {rest}",
-        look="`sampler.set_epoch(epoch)`, before the loop over the loader",
+        look="`sampler.set_epoch(epoch)`, before the loop over the loader; the sampler shuffles",
     )
     mean = means.mean(0)
     rank = int(near(returned[0], mean, 1e-3, 1e-5))
@@ -144,7 +144,7 @@ def judge_faults(seen: list[dict], rows: Tensor, means: Tensor) -> None:
         faults["loss"],
         "loss",
         f"The losses on rank {rank} are not the means over the samples of all ranks{how}. {rest}",
-        look="the sum over the samples of all ranks, on every rank, divided by the number of all these samples",
+        look="the sum over the samples of all ranks, each taken in its step, reduced once, and divided by their number",
         expected=[round(loss, 4) for loss in mean.tolist()],
         yours=[round(loss, 4) for loss in returned[rank].tolist()],
     )

@@ -21,18 +21,18 @@ def solution(model: nn.Module, master: dict[str, Tensor], rate: float) -> None:
 
 
 def trained(answer: Callable, start: list[Tensor], slopes: list[Tensor], rates: list[float]) -> dict[str, Any]:
-    """A probe: the weights after each step, until they change their form; the last parameter has no gradient."""
+    """A probe: the weights after each step, until they change their form. The last parameter never has a gradient."""
     model, master, after = nn.ParameterList(value.clone() for value in start), {}, []
     own = [*model.parameters()]
     for rate in rates:
-        for parameter, slope in zip(own, slopes, strict=False):
+        for parameter, slope in zip(own, slopes[: 1 + len(after)], strict=False):  # the second one has none at first
             parameter.grad = slope.clone()
         call(answer, model, master, rate, may_change=True, may_return_none=True)
         after.append([p.detach().clone() for p in model.parameters()])
         replaced = [*map(id, own)] != [*map(id, model.parameters())]
         if replaced or [(p.shape, p.dtype) for p in own] != [(value.shape, value.dtype) for value in start]:
             break
-    graph = any(isinstance(value, Tensor) and value.requires_grad for value in master.values())
+    graph = any(isinstance(value, Tensor) and value.grad_fn for value in master.values())
     return {"after": after, "graph": graph, "replaced": replaced}
 
 
@@ -62,7 +62,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "bfloat16, or to a copy that was just made from one.",
         look="the copy is made in the first step only, and stays in the dict that you get; `master = …` is another",
     )
-    look = "each step changes the copy in float32, by minus the rate times the gradient; the weight is its rounding"
+    look = "each step changes the copy in float32, by minus rate times gradient, also if a gradient first comes later"
     same(yours[-1], wanted[-1], f"The list of weights after {len(rates)} steps", look=look)
     look = "`.detach()`, or `no_grad` around the whole step"
     wrong_if(seen["graph"], "graph", "Your copy has a graph, which grows with each step.", look=look)

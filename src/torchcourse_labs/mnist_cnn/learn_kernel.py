@@ -36,16 +36,16 @@ def explain(yours: tuple, expected: tuple, images: Tensor, outputs: Tensor, kern
     )
     loss = F.mse_loss(F.conv2d(images, weight, bias), outputs).item()
     wrong_if(
-        loss > 0.5 * outputs.var(),
+        not loss <= 0.5 * outputs.var(),  # nan, too
         "not_learned",
-        "Your layer has learned little: its outputs are nearly as far from the true ones as before training.",
-        look="zero_grad, backward and step in each round; the optimizer of *this* layer; the learning rate",
+        f"Your layer has learned little: the mean of its squared errors is {loss:.2g}, and it can be zero.",
+        look="zero_grad, backward and step in each round; the loss; the optimizer of *this* layer; the learning rate",
     )
     wrong_if(
         not near(weight, expected[0], 0, 0.02) or not near(bias, expected[1], 0, 0.02),
         "too_early",
-        f"On the way, but not there: your loss is {loss:.2g}, and it can go to zero.",
-        look="more steps, a larger learning rate, momentum, or Adam",
+        f"On the way, but not there: the mean of your squared errors is {loss:.2g}, and it can be zero.",
+        look="more steps, a larger learning rate, momentum, or Adam; `zero_grad` in each round; no weight decay",
     )
 
 

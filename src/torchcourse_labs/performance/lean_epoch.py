@@ -40,9 +40,10 @@ def solution(model, training, validation, class_weights, optimizer, device):
 
 def one_epoch(answer: Callable, model: nn.Module, *others: Any) -> dict[str, Any]:
     """A probe: the numbers and weights after an epoch on the device, what it got to do, and what evaluation saved."""
-    gpu, kept = simgpu.accelerator(), []
+    gpu, kept, got = simgpu.accelerator(), [], []
     model, *given = copy.deepcopy((model, *others))
-    optimizer = torch.optim.SGD(model.to(gpu).parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(model.to(gpu).eval().parameters(), lr=0.1, momentum=0.9)
+    model.register_forward_pre_hook(lambda module, given: got.extend(given))
 
     def save(tensor: Tensor) -> Tensor:
         kept.append(0 if model.training else tensor.nbytes)
@@ -50,27 +51,27 @@ def one_epoch(answer: Callable, model: nn.Module, *others: Any) -> dict[str, Any
 
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
         numbers, work = device_work(answer, model, *given, optimizer, gpu)
-    return {"numbers": as_numbers(numbers), "weights": weights(model), "kept": sum(kept), **work}
+    squares = max((images.float().square().mean().item() for images in got), default=0.0)  # 1 - 1 / n, or 1
+    return {"numbers": as_numbers(numbers), "weights": weights(model), "squares": squares, "kept": sum(kept), **work}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
     side, classes, size, seen = rng.size(7, 9), rng.size(3, 5), rng.size(10, 14), []
     model, ratios = network(rng, side * side, classes, norm=True), (rng.rand(classes) + 0.5).tolist()
     for count in (size, 2 * size):  # twice as many images in as many batches
-        batches = [(rng.images(count, 1, side, side), rng.ints(0, classes, (count,))) for _ in range(7)]
+        sizes = [*3 * [count], count // 2, *3 * [count], count - 3, count // 2]  # the last ones are shorter
+        batches = [(rng.images(n, 1, side, side), rng.ints(0, classes, (n,))) for n in sizes]
         for images, _ in batches:  # dark ones, too, so that statistics of the whole batch are others
-            images //= rng.ints(1, 9, (count, 1, 1, 1), torch.uint8)
+            images //= rng.ints(1, 9, (len(images), 1, 1, 1), torch.uint8)
         inputs = model, batches[:4], batches[4:], ratios
         seen.append(observe(answer, one_epoch, *inputs))
         yours, expected = seen[-1], one_epoch(solution, *inputs)
         if getattr(yours["numbers"], "shape", None) != (2,):
             right, look = tuple(expected["numbers"].tolist()), "the last line: `.item()` makes a number of each sum"
             raise Incorrect("Your function should return two Python numbers.", right, yours["numbers"], look)
-        look = "what `wasteful_epoch` computes: mean and standard deviation of each image, modes, steps, sums"
-        for key, what in (
-            ("numbers", "The pair (loss, accuracy)"),
-            ("weights", "The row of trained weights"),
-        ):
+        look = "what `wasteful_epoch` computes: mean and standard deviation (n - 1) of each image, modes, steps, sums"
+        whats = "The pair (loss, accuracy)", "The row of trained weights", "The mean square of what the model gets"
+        for key, what in zip(("numbers", "weights", "squares"), whats, strict=True):
             same(yours[key], expected[key], what, False, 1e-3, 1e-3, look)
     judge_waste(*seen, [tensor.nbytes for batch in batches for tensor in batch])
 

@@ -47,6 +47,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     judge_mesh(answer, flat, (data, tensor), 2 * data * tensor)
     judge_mesh(answer, flat[::-1], (tensor, data), each * data)  # the number of all ranks doesn't divide it
     judge_mesh(answer, hybrid, (2, 2, 3), each * 4)
+    judge_mesh(answer, ("racks", "tensor", "nodes"), (3, 2, 2), each * 6)  # by any name
     judge_mesh(answer, flat, (data, tensor), odd, even=False)
     judge_mesh(answer, hybrid, (2, 2, 3), 18, even=False)  # each axis divides it, but not both of them
 
@@ -93,7 +94,7 @@ def judge_mesh(answer: Any, names: tuple[str, ...], shape: tuple[int, ...], coun
     wrong_if(
         pairs,
         "twice",
-        f"{where}, ranks {a} and {b} are in different tensor-parallel groups, but take some rows both.",
+        f"{where}, ranks {a} and {b} are in different tensor-parallel groups, but share some rows.",
         look="every axis but `tensor` divides the batch, not only one",
         yours=f"{show(seen[a])} and {show(seen[b])}",
     )

@@ -33,6 +33,7 @@ def looked_at(answer: Any, widths: list[int], images: Tensor, seed: int) -> dict
     model = answer if isinstance(answer, nn.Module) else call(answer, widths, may_return_none=True)
     if model is answer or not isinstance(model, nn.Module):
         return {"instead": model}
+    call(model.eval(), images, may_return_none=True)  # lazy layers learn their sizes
     weights = {tuple(value.shape): value.detach().clone() for value in model.parameters()}
     seen = {"weights": weights, "count": sum(value.numel() for value in model.parameters())}
     for mode in ("train", "eval"):

@@ -21,7 +21,7 @@ RIGHT = [by_kind, mutant(solution, (DECAY, ""), (f"{MADE})", f"{MADE}, weight_de
 
 WRONG = {
     "two_groups": mutants(solution, f"if {FLAT}", ""),
-    "left_out": [*mutants(solution, f", ({HEAD})", ","), *mutants(solution, FLAT, "p.ndim == 0")],
+    "left_out": mutants(solution, FLAT, "p.ndim == 0", "p.requires_grad_(lr > body_lr).ndim <= 1"),
     "default_decay": mutants(solution, NO_DECAY, ""),
     "all_decay": [
         lambda model, lr, head_lr, decay: torch.optim.AdamW(model.parameters(), head_lr, weight_decay=decay),
@@ -30,7 +30,6 @@ WRONG = {
     "one_rate": mutants(solution, BODY, "model.body, head_lr"),
     None: [
         mutant(solution, (BODY, "model.body, head_lr"), (HEAD, "model.head, body_lr")),
-        *mutants(solution, f"{MADE})", "groups", "torch.optim.Adam(groups)"),
-        *mutants(solution, DECAY, NO_DECAY),
+        *mutants(solution, f"{MADE})", "groups", "torch.optim.Adam(groups)") + mutants(solution, DECAY, NO_DECAY),
     ],
 }

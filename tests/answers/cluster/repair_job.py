@@ -43,8 +43,8 @@ WRONG = {
     None: [
         changed((ONE, "--ntasks-per-node=2")),
         changed(OF_THE_TASK, (ONE, "--ntasks-per-node=2"), ("=2 --", "=1 --"), ("=8", "=4")),
-        *(changed(each) for each in (("nodes=1", "nodes=2"), (GPUS, "--gpus-per-node=4"), ("-task=8", "-task=64"))),
-        *(changed(each) for each in (("srun torchrun", "srum torchrun"), (PORT, "--master-port=$SLURM_JOB_ID"))),
+        *(changed(each) for each in (("s=1", "s=2"), (GPUS, "--gpus-per-node=4"), ("=8", "=64"), ("S=4", "S=8"))),
+        *(changed(each) for each in (("srun t", "srum t"), (PORT, "--master-port=$SLURM_JOB_ID"), ("%x-%j", "log"))),
         solution.splitlines(),
     ],
 }

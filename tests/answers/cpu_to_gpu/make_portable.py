@@ -27,8 +27,7 @@ WRONG = {
     "travels": mutants(solution, ZEROS, ").to(x.device)"),
     None: [
         *mutants(solution, "total / len(self.members)", "total", "(total / len(self.members)).cpu()"),
-        *mutants(solution, " - self.mean", ""),
-        *mutants(solution, "return total", "total"),
+        *mutants(solution, " - self.mean", "") + mutants(solution, "return total", "total"),
         *mutants(solution, "range(members)", "range(members + 1)"),
     ],
 }

@@ -54,8 +54,7 @@ WRONG = {
     None: [
         *mutants(solution, "return losses", "return", "return losses[-1]"),
         *mutants(solution, "sampler=sampler", "shuffle=True", "sampler=sampler, drop_last=True"),
-        *mutants(solution, "batch_size=4", "batch_size=8"),
+        *mutants(solution, "batch_size=4", "batch_size=8") + mutants(solution, "lr=0.1", "lr=0.2"),
         *mutants(solution, SAVED, "pass", "torch.save(model, path)"),
-        *mutants(solution, "lr=0.1", "lr=0.2"),
     ],
 }

@@ -14,13 +14,14 @@ def by_dict(model, master, rate):
 @torch.no_grad()
 def by_lists(model, master, rate):
     parameters = [p for p in model.parameters() if p.grad is not None]
-    copies = master.setdefault("all", [p.float() for p in parameters])
+    copies = [master.setdefault(p, p.float()) for p in parameters]
     torch._foreach_add_(copies, [p.grad.float() for p in parameters], alpha=-rate)
     torch._foreach_copy_(parameters, copies)
 
 
 MAKE, GRAD = "master.setdefault(name, parameter.detach().float())", "rate * parameter.grad.float()"
 BACK, QUIET = "parameter.copy_(master[name])", ("torch.no_grad()", "torch.enable_grad()")
+SOME = "master or master.update((n, p.float()) for n, p in model.named_parameters() if p.grad is not None)"
 
 RIGHT = [by_dict, by_lists]
 
@@ -29,11 +30,11 @@ WRONG = {
     "no_gradient": mutants(solution, "if parameter.grad is not None", "if True"),
     "not_bfloat16": mutants(solution, BACK, "parameter.data = master[name]", "model.float()"),
     "not_moved": mutants(solution, BACK, "pass", "parameter = master[name].bfloat16()"),
-    "swallowed": mutants(
-        solution, MAKE, "master[name] = parameter.float()", "master.setdefault(name, parameter.clone())"
-    )
-    + mutants(solution, "with", "master = {}\n    with"),
+    "swallowed": [
+        *mutants(solution, MAKE, "master[name] = parameter.float()", "master.setdefault(name, parameter.clone())"),
+        *mutants(solution, "with", "master = {}\n    with"),
+    ],
     "graph": [mutant(solution, (".detach()", ""), QUIET, (".copy_", ".data.copy_"))],
     "replaced": mutants(solution, BACK, "model[int(name)] = nn.Parameter(master[name].bfloat16())"),
-    None: mutants(solution, MAKE, "master.setdefault(name, 0.0 * parameter)") + mutants(solution, GRAD, f"-{GRAD}"),
+    None: mutants(solution, MAKE, "master.setdefault(name, 0 * parameter)", SOME) + mutants(solution, GRAD, f"-{GRAD}"),
 }

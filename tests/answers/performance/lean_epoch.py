@@ -11,7 +11,7 @@ def all_at_once(model, training, validation, class_weights, optimizer, device):
     (x, u), (y, v) = zip(*both, strict=True)
     x, u = ((z.float() - z.float().mean((1, 2, 3), True)) / z.float().std((1, 2, 3), keepdim=True) for z in (x, u))
     losses, weights = [], torch.tensor(class_weights).to(device)
-    for images, labels in zip(x.chunk(len(training)), y.chunk(len(training)), strict=True):
+    for images, labels in zip(x.split(len(training[0][0])), y.split(len(training[0][0])), strict=True):
         model.train().zero_grad()
         losses.append(F.cross_entropy(model(images), labels, weights))
         losses[-1].backward()
@@ -41,7 +41,9 @@ WRONG = {
     "graph": [mutant(solution, GRAPH)],
     None: [
         *mutants(solution, "total.item() /", "total /", "total.item() +"),
-        *mutants(solution, "std, mean = torch.std_mean(images, (", "std, mean = torch.std_mean(images, (0, "),
-        *mutants(solution, "model.eval()", "pass"),
+        *mutants(solution, "(1, 2, 3),", "(0, 1, 2, 3),", "(1, 2, 3), correction=0,"),
+        *mutants(solution, "model.eval()", "pass") + mutants(solution, "model.train()", "pass"),
+        *mutants(solution, "loss.detach()", "loss.detach() * len(images) / len(training[0][0])"),
+        mutant(solution, (SUM, "== labels.to(device)).float().mean()"), ("count += len(labels)", "count += 1")),
     ],
 }

@@ -35,7 +35,7 @@ WRONG = {
         *mutants(solution, NOT_TENSOR, 'name == "tensor"', "True"),
     ],
     "refused": mutants(solution, REFUSED, "if count % mesh.size()", 'if count % mesh["tensor"].size()'),
-    "twice": mutants(solution, NOT_TENSOR, 'name in ("data", "shards")', "False"),
+    "twice": mutants(solution, NOT_TENSOR, 'name in ("data", "shards")', 'name in ("data", "copies", "shards")'),
     "uneven": [*mutants(solution, REFUSED, "if False", BY_AXIS), *mutants(solution, "ValueError(", "RuntimeError(")],
     None: [
         *mutants(solution, RETURNED, "range(part * rows, part * rows + rows - 1)", "2 * [part * rows]"),

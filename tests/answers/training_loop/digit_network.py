@@ -3,7 +3,7 @@ from torch import nn
 
 from torchcourse_labs.training_loop.digit_network import solution
 
-STEP, HIDDEN = "self.dropout(F.relu(layer(x)))", "nn.ModuleList()"
+STEP, HIDDEN, LAST = "self.dropout(F.relu(layer(x)))", "nn.ModuleList()", "self.last(x)"
 
 
 def in_one(widths, end=()):
@@ -16,6 +16,7 @@ def in_one(widths, end=()):
 
 RIGHT = [
     in_one,
+    *mutants(solution, "nn.Linear(size, width)", "nn.LazyLinear(width)"),
     *mutants(solution, STEP, "F.dropout(layer(x).relu(), 0.2, self.training)", "self.dropout(layer(x)).relu()"),
 ]
 
@@ -25,8 +26,7 @@ WRONG = {
     "no_relu": mutants(solution, STEP, "self.dropout(layer(x))"),
     "no_dropout": mutants(solution, STEP, "F.relu(layer(x))") + mutants(solution, "Dropout(0.2)", "Dropout(0.0)"),
     None: [
-        *mutants(solution, "return self.last(x)", "return self.last(x).softmax(1)", "return F.relu(self.last(x))"),
-        *mutants(solution, "return self.last(x)", "return self.dropout(self.last(x))", "self.last(x)"),
+        *mutants(solution, LAST, f"{LAST}.softmax(1)", f"{LAST}.relu()", f"self.dropout({LAST})", "None"),
         *mutants(solution, "super().__init__()", "super().__init__(); self.more = nn.Linear(3, 3)", "pass"),
     ],
 }
