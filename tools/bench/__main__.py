@@ -2,7 +2,7 @@
 
     python -m tools.bench                    install, the usual parts, table (half an hour on an idle machine)
     python -m tools.bench peak mnist         some parts: peak libraries mnist cifar throughput table
-    python -m tools.bench precision ddp      others: precision ddp gains checkpoints gpt
+    python -m tools.bench precision ddp      others: precision ddp gains checkpoints gpt gpt_parts
     python -m tools.bench install            the libraries to compare with, into build/bench-venv
     python -m tools.bench --quick            seconds: does it run? Its numbers mean nothing and go to build/bench
 
@@ -40,6 +40,7 @@ PARTS = {
     "gains": gains.measure,
     "checkpoints": checkpoints.measure,
     "gpt": gpt.measure,
+    "gpt_parts": gpt.parts,
 }
 TOGETHER = ("peak", "libraries", "mnist", "cifar")  # entries of one file, bench-MACHINE.json
 

@@ -6,6 +6,8 @@
 
 Both learn from the same windows with the same optimizer and schedule, a few steps at a time in turns, so that what
 disturbs the machine disturbs both.
+
+    gpt_parts: {"everything": 2.2, "no attention": 2.6, ...}    the same training, without one part
 """
 
 import hashlib
@@ -14,6 +16,7 @@ import statistics
 import urllib.request
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +26,7 @@ from tools.bench.record import clock, say, short, spread
 from tools.course import ROOT
 from torchcourse import data, device, models
 from torchcourse.errors import CourseError
+from torchcourse.models.gpt import rotate
 from torchcourse.recipes import language
 
 FILE = ROOT / "build" / "nanogpt" / "model.py"
@@ -81,6 +85,34 @@ def measure(quick: bool) -> dict[str, Any]:
         "tokens_per_s": {name: spread(values[1:]) for name, values in speeds.items()},
         "bits_per_byte": {n: short(language.bits_per_byte(net, tokenizer, text.test)) for n, net in networks.items()},
     }
+
+
+class Nothing(nn.Module):
+    """In place of a part: adds nothing."""
+
+    def forward(self, x: Tensor, *others: Any) -> Tensor:
+        return x.new_zeros(*x.shape[:-1], 128)
+
+
+def parts(quick: bool) -> dict[str, float]:
+    """Bits per byte on the held-out chapters after the same training, with one part of the network left out."""
+    text, steps, found = data.text(), 10 if quick else 700, {}
+    tokenizer = data.Tokenizer.train(text.train[:20_000] if quick else text.train, VOCABULARY)
+    tokens = tokenizer.encode(text.train)
+    for name in ("everything", "no attention", "no MLP", "no positions", "one head", "one block"):
+        torch.manual_seed(0)
+        shape = {"one head": {"heads": 1}, "one block": {"depth": 1}}.get(name, {})
+        model = models.GPT(VOCABULARY, **shape)
+        for block in model.blocks:
+            if name == "no attention":
+                block.attention = Nothing()
+            if name == "no MLP":
+                block.down = Nothing()
+        with mock.patch("torchcourse.models.gpt.rotate", rotate if name != "no positions" else lambda x, start=0: x):
+            language.train(model.to(device.best()), tokens, steps)
+            found[name] = short(language.bits_per_byte(model, tokenizer, text.test))
+        say(f"gpt_parts: {name}: {found[name]}")
+    return found
 
 
 def turn(network: nn.Module, optimizer: torch.optim.Optimizer, schedule: Any, batches: list) -> None:
