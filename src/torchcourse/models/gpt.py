@@ -53,8 +53,8 @@ class CausalAttention(nn.Module):
 
     def forward(self, x: Tensor, cache: Cache | None = None, real: Tensor | None = None) -> Tensor:
         start = len(cache) if cache else 0
-        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # [B, heads, T, ...]
-        query, key = rotate(query, start), rotate(key, start)
+        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # [3, B, heads, T, head width]
+        (query, key), value = rotate(qkv[:2], start), qkv[2]
         if cache is not None:
             key, value = cache.add(key, value)
         mask = None
