@@ -148,7 +148,8 @@ def copy_of_course(root: Path) -> Path:
     for folder in ("hub", "labs", "notebooks", "slides/drawings", "solutions", "src", "tools"):
         shutil.copytree(course.ROOT / folder, root / folder, ignore=release.IGNORED)
     for name in release.FILES:
-        shutil.copy(course.ROOT / name, root)
+        (root / name).parent.mkdir(exist_ok=True)
+        shutil.copy(course.ROOT / name, root / name)
     return root
 
 

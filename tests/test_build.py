@@ -132,6 +132,15 @@ def test_a_lab_has_stubs_instead_of_answers_and_what_nbgrader_needs(root):
     assert "●●○○○ · about 3 minutes · 4 points" in lab.cells[2].source
 
 
+def test_labs_and_only_labs_switch_off_colabs_assistant_unless_the_manifest_says_otherwise(root):
+    write(root, LECTURE, SOLUTION)
+    lecture, solution, lab = (build.edition(chapter(root), kind, root) for kind in ("lecture", "solution", "lab"))
+    assert lab.metadata.colab == {"generative_ai_disabled": True}
+    assert "colab" not in lecture.metadata and "colab" not in solution.metadata
+    (root / "course.toml").write_text(f"colab_assistant = true\n{TOML}")
+    assert "colab" not in build.edition(chapter(root), "lab", root).metadata
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Authors' mistakes
 

@@ -1,16 +1,20 @@
 """The doctor: each finding on machines that we pretend to have."""
 
+import contextlib
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 import types
+import urllib.error
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from http.client import InvalidURL
 from importlib import metadata
 from pathlib import Path
 
@@ -405,6 +409,7 @@ def test_a_full_disk(pretend):
 @pytest.fixture
 def root(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("TORCHCOURSE_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("TORCHCOURSE_OFFLINE", "1")
     return tmp_path / "data"
 
 
@@ -416,6 +421,25 @@ def test_the_data_folder(root, pretend):
     assert says(storage.data_folder(), None, fix="more room")
     root.write_text("not a folder")
     assert says(storage.data_folder(), False)
+
+
+def test_a_proxy_or_a_certificate_is_not_a_missing_network(root, pretend, monkeypatch):
+    monkeypatch.delenv("TORCHCOURSE_OFFLINE")
+    proxy, unknown = (
+        {"https": "http://ada:secret@"},
+        ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]"),
+    )
+    for error, proxies, found, fix in (
+        (OSError("Name or service not known"), {}, "; no network: Name", "set https_proxy to this"),
+        (urllib.error.URLError(unknown), {}, "does not trust the certificate", "SSL_CERT_FILE"),
+        (OSError("Tunnel connection failed: 407"), proxy, "the proxy in https_proxy", "HOST:PORT"),
+        (InvalidURL("nonnumeric port: 'secret'"), proxy, "not an address", "HOST:PORT"),
+        (urllib.error.HTTPError("", 403, "Forbidden", None, None), {}, "the server answers 403", "by hand"),
+    ):
+        pretend(urllib.request, urlopen=raises(error), getproxies=proxies)
+        assert says(storage.data_sets(), None, found, fix) and "secret" not in str(storage.data_sets())
+    pretend(urllib.request, urlopen=lambda *_, **__: contextlib.nullcontext())
+    assert says(storage.data_sets(), None, "not here yet", "`torchcourse data fetch mnist` gets it")
 
 
 def test_a_data_folder_that_is_read_only(root, pretend):

@@ -38,6 +38,9 @@ def test_a_release_holds_what_is_listed_and_no_answer(tree):
     listed = (course.ROOT / "docs" / "release.md").read_text().partition("## What is in it")[2].partition("\n## ")[0]
     rows = [re.findall(r"`([\w.-]+)/?`", row.split("|")[1]) for row in listed.splitlines() if row.startswith("| `")]
     assert {name for row in rows for name in row} == names
+    agents = (tree / "AGENTS.md").read_text()
+    assert all((tree / name).is_dir() for name in re.findall(r"`([\w/]+)/`", agents))
+    assert f"`{build.STUB.removeprefix('# ')}`" in agents and "Don't open `src/torchcourse_labs/`" in agents
     assert {path.name for path in (tree / "src").iterdir()} == {"torchcourse", "labcheck", "torchcourse_labs"}
     for folder in ("notebooks", "labs"):
         expected = {f"{chapter.name}.ipynb" for chapter in CHAPTERS if folder in chapter.published.values()}
@@ -47,6 +50,7 @@ def test_a_release_holds_what_is_listed_and_no_answer(tree):
         lab = nbformat.read(tree / "labs" / f"{chapter.name}.ipynb", as_version=4)
         answers = [cell for cell in lab.cells if cell.id.startswith("answer-")]
         assert answers and build.code_of(solution).count(build.BEGIN) >= len(answers)
+        assert lab.metadata.colab.generative_ai_disabled
         assert build.BEGIN not in build.code_of(lab) and not build.answers_in(lab, solution)
         assert all(build.STUB in cell.source or cell.cell_type == "markdown" for cell in answers)
 

@@ -15,7 +15,7 @@ from conftest import skip_or_fail
 from packaging.requirements import Requirement
 
 import torchcourse
-from tools import course
+from tools import course, release
 from tools.course import ROOT
 from torchcourse.data import catalog
 
@@ -49,6 +49,30 @@ def test_what_binder_and_codespaces_install_is_what_the_project_has(tmp_path):
     assert len(offered) == 2 and all(allowed.contains(version) for version in offered)
     assert container["postCreateCommand"] == "bash .binder/postBuild"
     assert all((ROOT / name).is_file() for name in container["customizations"]["codespaces"]["openFiles"])
+
+
+def test_the_image_is_made_of_what_the_project_and_a_release_have():
+    """Without Docker. What it copies is there, also in a student's folder; the project names what it installs."""
+    text = re.sub(r"\\\n *", "", (ROOT / "Dockerfile").read_text())
+    of = {}
+    for word, rest in re.findall(r"^([A-Z]+) (.+)$", text, re.MULTILINE):
+        of.setdefault(word, []).append(rest)
+    assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(
+        *re.findall(r"^python:([\d.]+)", *of["FROM"])
+    )
+    copied = {name for line in of["COPY"] for name in line.split()[:-1]}
+    assert copied <= {"src", *release.FILES} and {"pyproject.toml", *PROJECT["license-files"]} <= copied
+    apt, pip = of["RUN"]
+    pytorch, kit, data = (line.split() for line in pip.split(" && "))
+    assert set(re.findall(r"recommends ([^&]+) &&", apt)[0].split()) <= set(
+        (ROOT / "docs" / "install.md").read_text().split()
+    )
+    assert {"torch", "torchvision", "--no-deps"} <= set(pytorch) and "constraints.txt" in copied & set(pytorch) & set(
+        kit
+    )
+    assert Requirement(f"torchcourse{kit[-1][2:-1]}").extras <= set(PROJECT["optional-dependencies"])
+    assert data[:4] == ["torchcourse", "data", "fetch", "all"] and f"TORCHCOURSE_DATA={data[-1]}" in of["ENV"][0]
+    assert json.loads(of["CMD"][0])[:2] == ["jupyter", "lab"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -108,7 +132,13 @@ def test_the_citation_is_of_this_version_and_address():
     assert f"\n## {torchcourse.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "AGENTS.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *(ROOT / "docs").glob("*.md"),
+]
 
 
 def test_links_and_commands_lead_somewhere():
@@ -123,6 +153,21 @@ def test_links_and_commands_lead_somewhere():
             assert target or anchor in slugs, f"{page}: {link}"
         commands = " ".join(re.findall(r"`[^`]+`|^make .*$", text.replace("make room", ""), re.MULTILINE))
         assert set(re.findall(r"\bmake ([a-z-]+)\b", commands)) <= targets, page
+
+
+OTHERS = "Errno|403|No such kernel|NameError|no kernel image|CUDA out|0x|wsl|ensurepip|`df`"
+
+
+def test_the_messages_of_troubleshooting_are_those_of_the_course():
+    """Those of other programs aside. Strings that Python joins are joined here."""
+    code = "\n".join(path.read_text() for folder in ("src", "tools") for path in (ROOT / folder).rglob("*.py"))
+    code = re.sub(r'"\n *f?"', "", code)
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    said = re.findall(r"^\| (``.+?``|`[^`]+`)[^|]*\| .+\| ", page, re.MULTILINE) + re.findall(
+        r"`[^`]+`", "".join(re.findall(r"\*\*You see\*\*.*", page))
+    )
+    ours = [words.strip("`") for words in said if not re.search(OTHERS, words)]
+    assert len(ours) > 10 and [words for words in ours if words.split(",")[0] not in code] == []
 
 
 def test_the_lines_for_apt_work_beside_another_nodejs():

@@ -80,6 +80,8 @@ def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         language_info={"name": "python"},
         torchcourse={"chapter": chapter.name, "kind": kind},
     )
+    if kind == "lab" and not course.manifest(root).get("colab_assistant"):
+        notebook.metadata["colab"] = {"generative_ai_disabled": True}  # Colab's own key: it hides its AI features
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     return notebook
 

@@ -51,8 +51,9 @@ def main() -> None:
     """Refresh the copy, then become JupyterLab. What follows the command's name goes to `jupyter lab`."""
     work = ROOT / "work"
     files = {name: build.as_bytes(notebook) for name, notebook in release.notebooks().items()}
-    files |= {name: (ROOT / name).read_bytes() for name in ("LICENSE", "LICENSE-TEXT")}
-    for name in refresh(work, files | {"README.md": release.readme().encode()}):
+    files |= {name: (ROOT / name).read_bytes() for name in ("LICENSE", "LICENSE-TEXT", release.TROUBLE)}
+    files |= {"README.md": release.readme().encode(), "AGENTS.md": release.AGENTS.read_bytes()}
+    for name in refresh(work, files):
         print(
             f"There is a new edition of {name}. You have changed yours, so it stays. To get the new one beside it, "
             "rename yours and run `make lab` again."

@@ -26,7 +26,10 @@ from nbformat import NotebookNode
 from tools import build, guide
 from tools.course import ROOT, chapters, manifest, students
 
-FILES = ("LICENSE", "LICENSE-TEXT", "constraints.txt", "course.toml", "environment.yml", "pyproject.toml")
+TROUBLE = "docs/troubleshooting.md"
+FILES = ("Dockerfile", "LICENSE", "LICENSE-TEXT", "constraints.txt", "course.toml", "environment.yml", "pyproject.toml")
+FILES += (TROUBLE,)
+AGENTS = Path(__file__).with_name("students_agents.md")  # becomes AGENTS.md, which AI assistants read
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".ipynb_checkpoints")
 UNRELEASED = 'PACKAGE = ""'  # this line of tools/setup_cell.py is filled in
 
@@ -46,9 +49,11 @@ def release(folder: Path, root: Path = ROOT) -> list[Path]:
     folder.mkdir(parents=True)
     mark.touch()
     for name in FILES:
+        (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy2(root / name, folder / name)
     shutil.copytree(root / "src", folder / "src", ignore=IGNORED)
     (folder / "README.md").write_text(readme(root), encoding="utf-8")
+    shutil.copy2(AGENTS, folder / "AGENTS.md")
     package = published(build_wheel(folder, root), root)
     for name, notebook in books.items():
         (folder / name).parent.mkdir(exist_ok=True)

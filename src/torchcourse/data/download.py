@@ -55,12 +55,24 @@ def why_unreachable(name: str) -> str | None:
         except urllib.error.HTTPError as error:
             answer.append(f"the server answers {error.code} {error.reason}")
         except Exception as error:
-            answer.append(f"no network: {getattr(error, 'reason', None) or error}")
+            answer.append(_in_the_way(str(getattr(error, "reason", None) or error), spec(name).address))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_PROBE_SECONDS + 1)
-    return answer[0] if answer else "no network: the server does not answer"
+    return answer[0] if answer else _in_the_way("the server does not answer", spec(name).address)
+
+
+def _in_the_way(error: str, address: str) -> str:
+    """What an error means, and the error itself: a certificate or a proxy in the way is not a missing network."""
+    if "CERTIFICATE_VERIFY_FAILED" in error:
+        return f"Python does not trust the certificate that this network shows: {error}"
+    scheme = address.partition(":")[0]
+    if scheme in urllib.request.getproxies():
+        if "nonnumeric port" in error:  # and then a part of the address, of its password perhaps
+            error = "it is not an address"
+        return f"the proxy in {scheme}_proxy does not let it through: {error}"
+    return f"no network: {error}"
 
 
 def fetch(name: str, root: Path, force: bool = False) -> str:
@@ -78,7 +90,7 @@ def fetch(name: str, root: Path, force: bool = False) -> str:
     _check_writable(root, what.title, try_it=False)
     reason = why_unreachable(name)
     if reason:
-        todo = f"Run this on a machine with network, and copy the folder {root / name} from there."
+        todo = f"docs/troubleshooting.md helps. Or run this elsewhere, and copy the folder {root / name} from there."
         raise _no_download(what.title, reason, todo)
     _check_writable(root, what.title, try_it=True)
     with _one_at_a_time(root, name):

@@ -5,10 +5,11 @@
     torchcourse doctor --pool reports/*.json    the reports of a class in one table
     doctor.show()                               in a notebook
 
-It takes two or three seconds, changes nothing, and names neither user nor machine. The JSON is one object: `format` (1;
-another number means another form), `torchcourse` (its version), `ready` (true or false), `seconds`, and `findings`, a
-list of objects in a fixed order with `name`, `ok` (true is fine, false needs a fix, null is worth knowing), `found`,
-`fix` ("" where there is nothing to do) and `seconds`. Where PyTorch cannot be imported, "PyTorch" is the last of them.
+It takes two or three seconds, changes nothing, and names neither user nor machine. Where a data set is missing, it also
+asks the server that has it, for at most four seconds more. The JSON is one object: `format` (1; another number means
+another form), `torchcourse` (its version), `ready` (true or false), `seconds`, and `findings`, a list of objects in a
+fixed order with `name`, `ok` (true is fine, false needs a fix, null is worth knowing), `found`, `fix` ("" where there
+is nothing to do) and `seconds`. Where PyTorch cannot be imported, "PyTorch" is the last of them.
 """
 
 from __future__ import annotations

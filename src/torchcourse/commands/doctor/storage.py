@@ -11,13 +11,19 @@ from pathlib import Path
 
 from torchcourse import data, place
 from torchcourse.commands.doctor.finding import Answer, shown
-from torchcourse.data import files
+from torchcourse.data import download, files
 from torchcourse.errors import CourseError
 
 ROOMY = 1e9  # bytes: all data sets of the course, downloaded and unpacked, take about half of it
 LITTLE = 200e6  # bytes: notebooks, checkpoints and what pip needs on the way
 TRIAL = 32 * 2**20  # bytes reserved for a moment, to meet a quota, which the free space of a disk does not show
 SKEW = 60  # seconds
+IN_THE_WAY = {  # how a download's reason begins -> what to do
+    "Python does not trust": "Set SSL_CERT_FILE to a file that has the certificate of your network's proxy",
+    "the proxy": "Set it to http://HOST:PORT, or to http://NAME:PASSWORD@HOST:PORT",
+    "the server": "If this network blocks it, bring the files by hand",
+    "no network": "If a browser gets out, set https_proxy to this network's proxy; if not, bring the files by hand",
+}
 
 
 def places() -> dict[str, Path]:
@@ -117,8 +123,10 @@ def data_sets() -> Answer:
     if not absent:
         return True, f"real and whole: {', '.join(real)}", ""
     found = f"not here yet: {', '.join(absent)}" + (f"; real and whole: {', '.join(real)}" if real else "")
-    fix = (
-        f"`torchcourse data fetch {absent[0]}` gets it where there is a network; without one, the course uses "
-        "synthetic look-alikes."
-    )
-    return None, found, fix
+    reason = None if download.offline() else download.why_unreachable(absent[0])
+    fix = f"`torchcourse data fetch {absent[0]}` gets it where there is a network."
+    if reason:
+        found += f"; {reason}"
+        todo = next(todo for begins, todo in IN_THE_WAY.items() if reason.startswith(begins))
+        fix = f"{todo}: docs/troubleshooting.md says how."
+    return None, found, f"{fix} Without it, the course uses synthetic look-alikes."
