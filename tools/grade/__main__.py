@@ -1,6 +1,7 @@
 """Grade a class.
 
 python -m tools.grade SUBMISSIONS [--out build/grades] [--chapters "01 02"] [--jobs N] [--synthetic]
+                       [--moodle worksheet.csv | --canvas gradebook.csv] [--column TITLE]
 """
 
 import argparse
@@ -21,7 +22,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from tools import course
-from tools.grade import judge, results, sandbox
+from tools.grade import judge, platforms, results, sandbox
 from tools.grade.collect import Collected, Owner, Submission, survey
 from tools.grade.restore import Cell, exercise, restore
 from tools.grade.review import review, solution
@@ -50,6 +51,10 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--chapters", default="", help='only these, for example "01 02"')
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="submissions at the same time")
     parser.add_argument("--synthetic", action="store_true", help="grade without the real data sets")
+    platform = parser.add_mutually_exclusive_group()
+    platform.add_argument("--moodle", type=Path, metavar="CSV", help="fill in a copy of this grading worksheet")
+    platform.add_argument("--canvas", type=Path, metavar="CSV", help="fill in a copy of this gradebook export")
+    parser.add_argument("--column", default="", metavar="TITLE", help="in it, the column that gets the points")
     options = parser.parse_args(words)
     folder, out = Path(options.submissions), options.out
     if not options.submissions or not folder.is_dir():
@@ -59,11 +64,20 @@ def main(words: list[str] | None = None) -> int:
     with Signals() as signals, workplace(out):
         if reason := sandbox.why_not():
             raise SystemExit(reason)
-        found = survey(folder, {chapter.name for chapter in course.select(options.chapters.split())})
+        chapters = course.select(options.chapters.split())
+        found = survey(folder, {chapter.name for chapter in chapters})
+        sheet = None
+        if file := options.moodle or options.canvas:  # before it takes the time to grade a class
+            handed_in = {each.lab for each in (*found.submissions, *found.missing)}
+            labs = chapters if len(chapters) == 1 else [each for each in chapters if each.name in handed_in]
+            read = platforms.moodle if options.moodle else platforms.canvas
+            sheet = read(file, platforms.one_lab(file, out, labs), options.column)
         data = None if options.synthetic else real_data({each.lab for each in found.submissions})
         if options.synthetic:
             _say("Graded on synthetic data, because of --synthetic: accuracies are not those of the real data.")
         by_hand = grade(found, out, options.jobs, data, signals)
+        if sheet:
+            _say(f"\n{sheet.fill(out)}")
     if found.refused:
         _say(f"\nNot graded, {len(found.refused)}:")
         for path, reason in found.refused.items():

@@ -244,7 +244,7 @@ def _owner(path: Path, is_folder: bool) -> Owner | None:
             return Owner(platform["name"], platform["number"])
     if in_folder:
         return Owner(stem)
-    if named := _named_lab(stem):
+    if named := named_lab(stem):
         before, after = stem[: named[1].start()], stem[named[1].end() :]
         stem = before.strip(" ._-") or COPY.sub("", after).strip(" ._-")
     elif path.suffix.lower() != ".ipynb":
@@ -252,7 +252,7 @@ def _owner(path: Path, is_folder: bool) -> Owner | None:
     return Owner(stem) if stem else None
 
 
-def _named_lab(text: str) -> tuple[Chapter, re.Match] | None:
+def named_lab(text: str) -> tuple[Chapter, re.Match] | None:
     """The lab that a name contains (`06_ddp`, `lab 6`, `lab06-ddp`, `ddp`), and where."""
     for chapter in course.chapters():
         number, slug = int(chapter.number), chapter.slug
@@ -264,5 +264,5 @@ def _named_lab(text: str) -> tuple[Chapter, re.Match] | None:
 
 def _lab_of(path: Path) -> str:
     """The lab that a path names; empty if it names none."""
-    named = [found for part in (*path.parts[1:-1], path.stem) if (found := _named_lab(part))]
+    named = [found for part in (*path.parts[1:-1], path.stem) if (found := named_lab(part))]
     return named[0][0].name if named else ""

@@ -37,9 +37,9 @@ def rotate(x: Tensor, start: int = 0) -> Tensor:
     position = torch.arange(start, start + x.shape[-2], device=x.device)
     speed = 10_000 ** (-torch.arange(half, device=x.device) / half)  # the first pair turns by 1 per token
     angle = position[:, None] * speed
-    first, second = x.chunk(2, -1)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
+    # (first, second) -> (first * cos - second * sin, second * cos + first * sin); rolled by half, each meets the other
+    return x * torch.cat([cos, cos], -1) + x.roll(half, -1) * torch.cat([-sin, sin], -1)
 
 
 class CausalAttention(nn.Module):
