@@ -46,7 +46,7 @@ def generate(answer: Callable, attention: nn.Module, pieces: Sequence[Tensor]) -
         if not isinstance(pair, tuple | list) or [isinstance(each, Tensor) for each in pair] != [True, True]:
             return [*seen, {"instead": show(result)}]
         output, cache = result
-        seen.append({"output": output, "shapes": [tuple(each.shape) for each in cache], "rows": max(rows.values())})
+        seen.append({"output": output, "cache": [*cache], "rows": max(rows.values())})
     return seen
 
 
@@ -91,11 +91,20 @@ def judge_piece(seen: dict, attention: nn.Module, x: Tensor, past: int) -> None:
         f"{here}, queries and keys of the new ones are rotated to the wrong positions: the first is at {past}.",
         look="`rotate(…, start)`: start is the number of tokens in the cache, before the new ones join them",
     )
+    if not past and not near(yours, right):
+        mixed = near(
+            seen["cache"][1], attention.qkv(x).unflatten(-1, (attention.heads, 3, -1))[..., 2, :].transpose(1, 2)
+        )
+        wrong_if(mixed, "split", "`qkv` gives all queries, then all keys, then all values: (3, heads, -1).")
+        key = attention.qkv(x).unflatten(-1, (3, attention.heads, -1))[:, :, 1]  # [B, T, heads, ...]
+        turned = near(seen["cache"][0], rotate(key).transpose(1, 2))
+        wrong_if(turned, "heads_turned", "Move the heads before the tokens first; you rotate by head number.")
     look = "queries and keys rotated once (those in the cache have been), values never; the mask; how heads are joined"
     same(yours, right, f"{here}, your output", look=look)
     expected = (len(x), attention.heads, x.shape[1], x.shape[2] // attention.heads)
     look = "what you return for the next call: the old and the new, joined along the tokens"
-    same(seen["shapes"], [expected] * 2, f"{here}, the list of shapes of keys and values that you return", look=look)
+    shapes = [tuple(each.shape) for each in seen["cache"]]
+    same(shapes, [expected] * 2, f"{here}, the list of shapes of keys and values that you return", look=look)
 
 
 exercise = Exercise(

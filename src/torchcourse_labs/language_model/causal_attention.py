@@ -1,11 +1,13 @@
 """Attention of the last tokens to themselves and to all before them."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from labcheck.authoring import Exercise, Inputs, Spec, looks_like, near, wrong_if
+from labcheck.authoring import Exercise, Inputs, Spec, looks_like, near, raises_like, wrong_if
 
 
 def solution(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -34,6 +36,11 @@ def softened(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """A mask of 0 and 1 times the scores."""
     scores = query @ key.mT / query.shape[-1] ** 0.5
     return scores.tril(key.shape[-2] - query.shape[-2]).softmax(-1) @ value
+
+
+def given(query: Tensor, key: Tensor, value: Tensor, mask: Callable) -> Tensor:
+    """PyTorch's function with a mask of another kind: `mask` of the number of queries, and of that of keys."""
+    return F.scaled_dot_product_attention(query, key, value, mask(query.shape[-2], key.shape[-2]))
 
 
 def masked_late(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -78,14 +85,24 @@ exercise = Exercise(
         "would see a later key; softmax over the keys, the last axis; then `@ value`",
         says=[
             looks_like(
-                "not_itself",
-                "A query doesn't see its own position, so the first one sees nothing at all.",
+                "one_off",
+                "Your mask is one position off: query t sees the keys up to its own position, S - T + t, and that one.",
                 partial(attend, ahead=-1),
-                look="`tril(S - T)` keeps the diagonal",
+                partial(attend, ahead=1),
+            ),
+            looks_like(
+                "inverted",
+                "Your mask is the wrong way round: in a bool `attn_mask`, True means *may see*.",
+                partial(given, mask=lambda t, s: torch.ones(t, s, dtype=torch.bool).triu(s - t + 1)),
+            ),
+            looks_like(
+                "added",
+                "Your mask of 0 and 1 is a float tensor, so it is added to the scores, and hides nothing.",
+                partial(given, mask=lambda t, s: torch.ones(t, s).tril(s - t)),
             ),
             looks_like(
                 "scale",
-                "Your scores are not divided by the square root of D, the length of a query.",
+                "Divide the scores by the square root of D once. `F.scaled_dot_product_attention` does so by itself.",
                 partial(attend, scale=1.0),
                 lambda query, key, value: attend(query, key, value, scale=query.shape[-1]),
                 lambda query, key, value: attend(query, key, value, scale=value.shape[-1] ** 0.5),
@@ -105,6 +122,11 @@ exercise = Exercise(
                 "The mask comes after the softmax, so the weights that are left no longer add up to 1.",
                 masked_late,
                 look="-inf in the scores, before the softmax",
+            ),
+            raises_like(
+                "axes",
+                "The number of leading axes varies: count from the end, and transpose by `key.mT`.",
+                *("values to unpack", "non-singleton dimension 1", "Dimension out of range"),
             ),
         ],
     ),

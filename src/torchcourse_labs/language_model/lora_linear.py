@@ -120,7 +120,7 @@ def judge_rest(seen: dict, base: nn.Linear, scale: float, x: Tensor, update: Ten
         "After `merged()`, your layer's own output is another one. It should leave layer and base as they are.",
         look="a new nn.Linear and `copy_`: after `+=` on the weight of the base, the layer has the update twice",
     )
-    look = "weight: `base.weight + alpha / rank * up @ down`; bias: that of the base"
+    look = "weight: `base.weight + alpha / rank * up @ down`; bias: that of the base, or none"
     same(seen["merged"], right, "The output of `merged()`", look=look)
     same(seen["kind"], "Linear", "The class of what `merged()` returns")
 

@@ -46,6 +46,11 @@ def explain(yours: list, expected: list, tokens: list[int], pair: tuple[int, int
         look="where your loop ends, and what is left then",
     )
     wrong_if(
+        yours == tokens,
+        "unchanged",
+        "Your result is `tokens`, unchanged. If you compare a slice with `pair`: a list never equals a tuple.",
+    )
+    wrong_if(
         pair[0] == pair[1] and yours.count(new) > expected.count(new),
         "overlap",
         "A token is used in two pairs: in a, a, a, the token in the middle is gone once the first two have merged.",

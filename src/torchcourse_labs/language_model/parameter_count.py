@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, raises_like, same, wrong_if
 from labcheck.probes import plain_number
 
 LOOKS = {
@@ -29,8 +29,9 @@ def solution(vocabulary: int, width: int, depth: int) -> dict[str, int]:
 def judge(answer: Any, rng: Inputs) -> None:
     """A small one, one of a single block, and one that no machine holds."""
     vocabulary, heads, depth = rng.sizes(3, 7, 12)
-    for case in ((50 * vocabulary, 8 * heads, depth), (300, 64, 1), (100_000, 16_384, 10 * depth)):
-        yours, expected = call(answer, *case), solution(*case)
+    for case in ((50 * vocabulary, 8 * heads, depth), (300, 64, 1), (10**9, 2**22, 10 * depth)):
+        with raises_like("built", "You build the model, but no memory holds it; compute.", "you tried to allocate"):
+            yours, expected = call(answer, *case), solution(*case)
         if not isinstance(yours, dict) or None in [plain_number(yours.get(name)) for name in expected]:
             raise Incorrect("Your function should return a dict with six numbers.", str([*expected]), yours)
         judge_case(yours, expected, *case)
@@ -46,6 +47,8 @@ def judge_case(yours: dict, expected: dict, vocabulary: int, width: int, depth: 
     wrong_if(found, "biases", f"You count biases in {' and '.join(found)}, but this model has none.", look)
     found = [name for name in ("attention", "mlp") if depth > 1 and yours[name] * depth == expected[name]]
     wrong_if(found, "one_block", f"You count {' and '.join(found)} of a single block. The model has `depth` of them.")
+    found = [name for name in expected if isinstance(yours[name], float)]
+    wrong_if(found, "floats", f'Your "{"".join(found[:1])}" is a float, and not an int.', "`/` gives floats, `//` ints")
     for name, look in LOOKS.items():
         same(yours[name], expected[name], f'"{name}", {here},', rtol=0, atol=0, look=look)
 

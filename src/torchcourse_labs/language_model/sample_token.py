@@ -10,9 +10,9 @@ from torch import Tensor
 from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, equal, near, observe, show, wrong_if
 
 ROWS = 6000  # equal ones, so that one call shows a distribution
-SHARES = (30, 22, 16, 12, 9, 6, 3, 2)  # of the tokens, in percent
+SHARES = (30, 22, 16, 12, 9, 6, 3, 2), (52, 11, 10, 9, 8, 5, 3, 2)  # of the tokens, in percent: unsure and sure
 HEATS = [{"temperature": heat} for heat in (0, 0.5, 2.0)]
-CUTS = [{"top_k": 3}, {"top_k": 20}, {"top_p": 0.2}, {"top_p": 0.6}, {"top_p": 1.0}]
+CUTS = [{"top_k": 3}, {"top_k": 20}, {"top_p": 0.6}, {"top_p": 0.2}, {"top_p": 1.0}]
 CASES = [{}, *HEATS, *CUTS, {"temperature": 0.5, "top_k": 4, "top_p": 0.75}]
 NAN = "probability tensor contains", "invalid multinomial", "division by zero"
 
@@ -22,7 +22,7 @@ def kept(logits: Tensor, temperature: float = 1, top_k: int = 99, top_p: float =
     ranks = logits.argsort(-1, descending=True).argsort(-1)
     logits = (logits / temperature).masked_fill(ranks >= top_k, -torch.inf)
     ordered = logits.softmax(-1).sort(descending=True).values
-    most = (ordered.cumsum(-1) < top_p).sum(-1, keepdim=True) + crossing
+    most = ((ordered.cumsum(-1) < top_p).sum(-1, keepdim=True) + crossing).clamp(min=1)
     return logits.masked_fill(ranks >= most, -torch.inf)
 
 
@@ -51,9 +51,9 @@ def checked(tokens: Any, logits: Tensor) -> Tensor:
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    """Even rows have one distribution, odd rows another: the same shares in another order."""
-    shares, order, seed = torch.tensor(SHARES).log(), rng.permutation(len(SHARES)), rng.size(1, 9999)
-    pair = torch.stack([shares[order] + rng.size(-2, 4), shares[order.roll(3)] + rng.size(-2, 4)])
+    """Even rows have one distribution, odd rows another, in which top_p keeps fewer tokens."""
+    (unsure, sure), order, seed = torch.tensor(SHARES).log(), rng.permutation(8), rng.size(1, 9999)
+    pair = torch.stack([unsure[order] + rng.size(-2, 4), sure[order.roll(3)] + rng.size(-2, 4)])
     checked(call(answer, pair[:1]), pair[:1])  # a batch of one, without a generator
     logits, seen = pair.repeat(ROWS, 1), []
     for options in CASES:
@@ -62,13 +62,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         except AnswerRaised as raised:
             if not any(words in str(raised) for words in NAN):
                 raise
-            zero, look = (
-                options.get("temperature") == 0,
-                "the token that reaches top_p: it stays, so there is always one",
-            )
+            zero = options.get("temperature") == 0
             wrong_if(zero, "zero", "With temperature=0, you divide by 0. It stands for the most likely token.")
-            few = "top_p" in options
-            wrong_if(few, "empty", "With top_p=0.2 and 30% for the most likely token, your function leaves none.", look)
             raise
         judge_case(checked(seen[-1][0], logits), pair, options)
     again, _ = observe(answer, draws, logits, {}, seed)
@@ -77,19 +72,24 @@ def judge(answer: Any, rng: Inputs) -> None:
 
 
 def judge_case(tokens: Tensor, pair: Tensor, options: dict) -> None:
-    counts = torch.stack([part.bincount(minlength=len(SHARES)) for part in (tokens[::2], tokens[1::2])])
+    counts = torch.stack([part.bincount(minlength=8) for part in (tokens[::2], tokens[1::2])])
 
     def fits(logits: Tensor) -> bool:
         """Whether chance gives such counts: a chi-squared test that fails once in a hundred million times."""
         expected = ROWS * logits.double().softmax(-1)
         surprise = ((counts - expected).square() / expected.clamp(min=1e-9)).sum()
-        return torch.special.gammaincc(torch.tensor(len(SHARES) - 1.0).double(), surprise / 2).item() > 1e-8
+        return torch.special.gammaincc(torch.tensor(7.0).double(), surprise / 2).item() > 1e-8
 
     cuts, heat = {name: options[name] for name in options if name != "temperature"}, options.get("temperature", 1)
     right = kept(pair, **{**options, "temperature": heat or 0.01})
     if fits(right):
         return
     here = f"With {', '.join(f'{name}={value}' for name, value in options.items())}" if options else "By default"
+    once = not options and (counts == ROWS).any(-1).all()
+    wrong_if(once, "one_draw", "Equal rows all get the same token: one random number for all rows, or none.")
+    many, look = (right > -torch.inf).sum(-1, keepdim=True), "`scatter` along the indices of `sort` takes it back"
+    places = kept(pair, heat or 0.01, options.get("top_k", 99)).masked_fill(torch.arange(8) >= many, -torch.inf)
+    wrong_if("top_p" in cuts and fits(places), "mask_order", "Your mask is in sorted order, your logits aren't.", look)
     look, ranks = "the indices that `sort` and `topk` also return, by `gather`", right.sort(descending=True).values
     wrong_if(fits(ranks), "ranks", "Your numbers are places in the sorted order, and not yet tokens.", look)
     wrong_if(
@@ -108,6 +108,8 @@ def judge_case(tokens: Tensor, pair: Tensor, options: dict) -> None:
         f"{here}, the last token is missing: without it, the probabilities add up to less than top_p.",
         look="a token stays if those before it add up to less: `cumsum - probabilities < top_p`",
     )
+    alike = "top_p" in cuts and any(fits(kept(pair, heat or 0.01, int(n))) for n in many)
+    wrong_if(alike, "same_set", "Row 1 keeps as many tokens as row 0; each row has its own top-p set.")
     row = int((counts - ROWS * right.softmax(-1)).abs().amax(-1).argmax())
     shown = [", ".join(f"{share:.1%}" for share in part[row].tolist()) for part in (right.softmax(-1), counts / ROWS)]
     look = "temperature first, then top_k, then top_p, each on what the one before it left; each row on its own"

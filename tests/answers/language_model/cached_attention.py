@@ -47,6 +47,12 @@ WRONG = {
         *mutants(solution, ROTATED, "rotate(query), rotate(key)"),
         *mutants(solution, ROTATED, "rotate(query, start + x.shape[1]), rotate(key, start + x.shape[1])"),
     ],
+    "split": mutants(
+        solution, "(3, attention.heads, -1)).permute(2, 0, 3", "(attention.heads, 3, -1)).permute(3, 0, 2"
+    ),
+    "heads_turned": mutants(
+        solution, ROTATED, "(rotate(y.transpose(1, 2), start).transpose(1, 2) for y in (query, key))"
+    ),
     None: [
         *mutants(by_hand, "return [", "k = rotate(k); return ["),
         *mutants(solution, ROTATED, "query, key", "rotate(query, start), key"),

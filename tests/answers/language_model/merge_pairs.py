@@ -40,10 +40,11 @@ WRONG = {
     "last_lost": mutants(solution, "i < len(tokens)", "i < len(tokens) - 1"),
     "past_end": mutants(solution, FOUND, "(tokens[i], tokens[i + 1]) == pair"),
     "overlap": [by_places],
+    "unchanged": mutants(solution, FOUND, "tokens[i : i + 2] == pair"),
     None: [
         in_place,
         as_text,
-        *mutants(solution, FOUND, "tokens[i : i + 2] == pair", "set(tokens[i : i + 2]) == set(pair)"),
+        *mutants(solution, FOUND, "set(tokens[i : i + 2]) == set(pair)"),
         *mutants(solution, "return merged", "return merged, pair"),
     ],
 }

@@ -17,30 +17,22 @@ def on_meta(vocabulary, width, depth):
     return {**count, "total": total, "flops": flops}
 
 
-def by_formula(vocabulary, width, depth):
-    matrices = {
-        "embedding": width * vocabulary,
-        "attention": (3 + 1) * width * width * depth,
-        "mlp": 8 * depth * width**2,
-    }
-    products, norms = sum(matrices.values()), width + 2 * width * depth
-    return matrices | {"flops": 2 * products + 4 * products, "norms": norms, "total": products + norms}
-
-
 EMBEDDING, ATTENTION, MLP = '"embedding": vocabulary * width', '"attention": depth * 4', '"mlp": depth * 8'
 NORMS, FLOPS = "(2 * depth + 1) * width", '6 * (total - parts["norms"])'
 
-RIGHT = [on_meta, by_formula]
+RIGHT = [on_meta]
 
 WRONG = {
     "head_twice": mutants(solution, EMBEDDING, EMBEDDING.replace(": ", ": 2 * ")),
     "biases": [*mutants(solution, NORMS, f"2 * {NORMS}"), *mutants(solution, "4 * width**2", "4 * (width**2 + width)")],
     "one_block": [*mutants(solution, MLP, '"mlp": 8'), *mutants(solution, ATTENTION, '"attention": 4')],
+    "built": mutants(on_meta, 'torch.device("meta")', 'torch.device("cpu")'),
+    "floats": mutants(solution, FLOPS, "6.0" + FLOPS[1:]),
     None: [
         *mutants(solution, ATTENTION, ATTENTION.replace("4", "3")),
         *mutants(solution, MLP, MLP.replace("8", "4")),
         *mutants(solution, NORMS, "2 * depth * width", "(depth + 1) * width"),
-        *mutants(solution, FLOPS, "6 * total", "2 * (total - parts['norms'])", "6.0" + FLOPS[1:]),
+        *mutants(solution, FLOPS, "6 * total", "2 * (total - parts['norms'])"),
         *mutants(solution, "sum(parts.values())", "sum(parts.values()) + parts['embedding']"),
         *mutants(solution, '"norms": (', '"norm": ('),
         lambda *sizes: list(solution(*sizes).values()),

@@ -42,12 +42,23 @@ WRONG = {
     "ranks": mutants(by_sorting, "tokens.gather(-1, places)", "places"),
     "temperature": [*mutants(by_sorting, DIVIDED, "logits", "(logits * temperature)")],
     "removed": [mutant(by_limits, ("least, -torch.inf", "least, 0.0"))],
-    "crossing": [mutant(by_limits, ("remove[:, 1:] = remove[:, :-1].clone()", "pass"))],
-    "empty": mutants(by_sorting, TOP_P, "p.cumsum(-1) > top_p"),
-    "zero": mutants(by_sorting, GREEDY, ""),
-    None: [
+    "crossing": [
+        mutant(by_limits, ("remove[:, 1:] = remove[:, :-1].clone()", "pass")),
+        *mutants(by_sorting, TOP_P, "p.cumsum(-1) > top_p"),
+    ],
+    "one_draw": [
         lambda logits, temperature=1.0, top_k=None, top_p=None, generator=None: logits.argmax(-1),
         *mutants(by_sorting, DRAW, "torch.multinomial(p[:1], 1, generator=generator).expand(len(p), 1)"),
+        *mutants(by_sorting, DRAW, "(p.cumsum(-1) < torch.rand(1, generator=generator)).sum(-1, keepdim=True)"),
+    ],
+    "mask_order": mutants(by_limits, "torch.zeros_like(remove).scatter(1, order, remove)", "remove"),
+    "same_set": [
+        *mutants(by_sorting, TOP_P, f"({TOP_P}).all(0).expand_as(p)", f"({TOP_P}).any(0).expand_as(p)"),
+        *mutants(by_sorting, TOP_P, f"({TOP_P})[:1].expand_as(p)"),
+    ],
+    "zero": mutants(by_sorting, GREEDY, ""),
+    None: [
+        *mutants(by_sorting, TOP_P, "p < p[:1].masked_fill(p.cumsum(-1) - p >= top_p, 1).amin(-1, True) - 1e-6"),
         *mutants(by_limits, "min(top_k, logits.size(-1))", "top_k"),
         *mutants(
             by_sorting, TOP_K, "ordered[:, : -top_k] = -torch.inf", "ordered[:, top_k + 1 :] = -torch.inf", "pass"

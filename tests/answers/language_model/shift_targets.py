@@ -18,14 +18,9 @@ def by_index(tokens, length):
     return [tokens[places], tokens[places + 1]]
 
 
-def by_windows(tokens, length):
-    both = tokens.unfold(0, length + 1, length)
-    return both[:, :-1].contiguous(), both[:, 1:].contiguous()
-
-
 USED, VIEWS = "(len(tokens) - 1) // length * length", "tokens[:used].view(-1, length), tokens[1 : used + 1]"
 
-RIGHT = [by_lists, by_index, by_windows]
+RIGHT = [by_lists, by_index]
 
 WRONG = {
     "not_shifted": mutants(solution, "tokens[1 : used + 1]", "tokens[:used]"),
