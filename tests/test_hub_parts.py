@@ -57,7 +57,7 @@ def test_a_notebook_with_work_in_it_stays_as_it_is(tmp_path: Path):
     assert len(publish.publish(state)) > 10 and publish.publish(state) == []
     bare = f"--git-dir={publish.repository(state)}"
     files = publish.git(bare, "ls-tree", "-r", "--name-only", publish.BRANCH).split()
-    assert {Path(name).parts[0] for name in files if "/" in name} == {"labs", "notebooks", "src"}
+    assert {Path(name).parts[0] for name in files if "/" in name} == {"docs", "labs", "notebooks", "src"}
     assert publish.git(bare, "rev-list", "--all").count("\n") == 1
     assert "### BEGIN SOLUTION" not in publish.git(bare, "grep", "-h", "", publish.BRANCH, "--", "labs")
     pull(state, home)

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.ticker import FuncFormatter
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchcourse.data import Tokenizer
-from torchcourse.models.gpt import Block, rotate
+from torchcourse.models.gpt import rotate
 from torchcourse.plots import COLORS
 
 
-def weights(block: Block, x: Tensor) -> Tensor:
-    """The attention weights of a block for its input x [B, T, width]: [B, heads, T, T], each row adds to 1."""
+def weights(block: nn.Module, x: Tensor) -> Tensor:
+    """Attention weights of a block of `models.GPT`, x [B, T, width] -> [B, heads, T, T]; each row adds to 1."""
     attention = block.attention
     query, key, _ = attention.qkv(block.norm1(x)).unflatten(-1, (3, attention.heads, -1)).permute(2, 0, 3, 1, 4)
     scores = rotate(query) @ rotate(key).mT / query.shape[-1] ** 0.5
