@@ -51,7 +51,7 @@ def corpus() -> str:
 
 
 def pretrain(text: Text) -> tuple[GPT, Tokenizer]:
-    """The network of chapter 14, trained six times as long: about five minutes on two cores."""
+    """The network of chapter 14, trained six times as long: five to ten minutes on two cores."""
     tokenizer = Tokenizer.train(text.train, VOCABULARY)
     torch.manual_seed(0)
     model = GPT(VOCABULARY)

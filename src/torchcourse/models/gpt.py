@@ -58,7 +58,7 @@ class CausalAttention(nn.Module):
         if cache is not None:
             key, value = cache.add(key, value)
         mask = None
-        if start or real is not None:  # is_causal takes the first query for the first token, which it is no more
+        if start or real is not None:  # is_causal takes the first query for that of the first token
             itself = torch.ones(x.shape[1], key.shape[-2], dtype=torch.bool, device=x.device).tril(start)
             mask = itself if real is None else itself & real[:, None, None]
         collected = F.scaled_dot_product_attention(query, key, value, mask, is_causal=mask is None)

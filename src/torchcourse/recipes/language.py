@@ -1,7 +1,7 @@
 """Train a small language model in a minute on two cores; chapter 14 writes out what is here.
 
 from torchcourse.recipes import language
-model, tokenizer = language.pretrained()        the same network, after four minutes
+model, tokenizer = language.pretrained()        the same network, trained longer
 print(language.write(model, tokenizer, "The gradient"))
 """
 
