@@ -59,7 +59,7 @@ hub: $(VENV)/.installed ## a JupyterHub for a class on this machine (needs npm; 
 grade: $(VENV)/.installed ## grade a class in a sandbox: SUBMISSIONS=folder, results in build/grades (needs bubblewrap)
 	@$(BIN)/python -m tools.grade "$(SUBMISSIONS)" --chapters "$(CHAPTERS)" $(OPTIONS)
 
-cluster: $(VENV)/.installed ## a real Slurm with two nodes on this machine, for practice (needs root and Debian's Slurm)
+cluster: $(VENV)/.installed ## a real Slurm with two nodes on this machine, for practice (needs Debian's Slurm)
 	@$(BIN)/python -m tools.cluster $(OPTIONS)
 
 site: $(VENV)/.installed ## the course as a website in build/site (needs npm)

@@ -127,6 +127,19 @@ def test_it_ends_with_the_process_that_started_it(site, home):
     assert not alive
 
 
+def test_without_root(home):
+    """Root, for this test, is a user whom the kernel allows no more than anyone."""
+    need("Slurm")
+    program = "from torchcourse.cluster import practice\nwith practice.Cluster(gpus=1) as site:\n"
+    program += "    site.run(['srun', '--nodes=2', '--gpus-per-node=1', 'sh', '-c', 'id -un; touch at-$(hostname)'])"
+    plain = ["unshare", "--user", "--map-user=daemon", "--map-group=daemon"] if os.geteuid() == 0 else []
+    told = subprocess.run([*plain, sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    if "refuses them" in told.stderr or "unshare:" in told.stderr:
+        pytest.skip(told.stderr.splitlines()[-1])
+    assert len(set(told.stdout.split())) == 1 and "root" not in told.stdout, told.stderr
+    assert {path.name for path in home.iterdir()} == {"at-n1", "at-n2"}
+
+
 def test_why_not_is_one_sentence(monkeypatch):
     monkeypatch.setattr(practice.shutil, "which", lambda program, path: None)
     assert "slurmctld slurmd" in practice.why_not()
@@ -136,5 +149,10 @@ def test_why_not_is_one_sentence(monkeypatch):
     monkeypatch.setattr(practice.sys, "platform", "darwin")
     assert "needs Linux" in practice.why_not()
     monkeypatch.undo()
-    monkeypatch.setattr(practice.os, "geteuid", lambda: 1000)
-    assert practice.why_not().startswith("The practice cluster")
+    monkeypatch.setattr(practice.shutil, "which", lambda program, path: program)
+    refused = subprocess.CompletedProcess([], 1, "", "unshare: unshare failed: Operation not permitted\n")
+    monkeypatch.setattr(practice.subprocess, "run", lambda *command, **options: refused)
+    for user, words in ((0, "namespaces.*refuses them .unshare.*permitted.[.]$"), (1000, "user namesp.*`sudo make")):
+        monkeypatch.setattr(practice.os, "geteuid", lambda user=user: user)
+        with pytest.raises(CourseError, match=words):
+            practice.Cluster()

@@ -31,16 +31,15 @@ class LoginNode:
 
     def __init__(self, chapter: str, **cluster: int):
         self._chapter, self._seen, self.said = chapter, Counter(), ""
-        reason = practice.why_not()
-        self.real = not reason
-        if self.real:
+        try:
             self._cluster = practice.Cluster(**cluster)
-            self._recorded = []
-            print(f"A Slurm with the nodes {' and '.join(self._cluster.nodes)} is running on this machine.")
-        else:
+        except CourseError as reason:
             recording = json.loads(_file(chapter).read_text())
-            self._recorded = recording["commands"]
+            self.real, self._recorded = False, recording["commands"]
             print(f"{reason}\nInstead you see what these commands printed on one, on {recording['date']}.")
+        else:
+            self.real, self._recorded = True, []
+            print(f"A Slurm with the nodes {' and '.join(self._cluster.nodes)} is running on this machine.")
 
     def __call__(self, command: str, seconds: float = 300) -> None:
         """Run a command of the shell, in this notebook's folder, and print its output and errors.

@@ -33,6 +33,9 @@ NEEDED = {
     "setpriv": "util-linux",
 }
 NAMESPACES = ["--mount", "--net", "--uts", "--ipc", "--pid"]
+# Without root, one more namespace: whoever opens it stays who they are, and inside may mount and open networks.
+UNSHARE_USER, ENTER_USER = ["--user", "--map-current-user", "--keep-caps"], ["--user", "--preserve-credentials"]
+PROBE = "mount -t tmpfs none /run && ip link add switch type bridge"
 SYSTEM = os.pathsep.join(["/usr/sbin", "/sbin"])  # where daemons live, not always on an ordinary user's PATH
 
 
@@ -45,12 +48,19 @@ def why_not() -> str:
     if missing:
         command = f"apt-get install --no-install-recommends {' '.join(missing)}"
         return f"The practice cluster needs Slurm, and this machine lacks part of it. On Debian or Ubuntu: `{command}`."
-    if os.geteuid() != 0:
-        return "The practice cluster has to be started by root, as it opens networks: try `sudo make cluster`."
-    tried = subprocess.run(["unshare", *NAMESPACES, "--fork", "true"], capture_output=True, text=True)
+    probe = ["sh", "-c", f"PATH=$PATH:{SYSTEM}; {PROBE}"]
+    tried = subprocess.run([*_unshare(), *probe], capture_output=True, text=True)
     if tried.returncode:
-        return f"The practice cluster needs namespaces, and this machine refuses them: {tried.stderr.strip()}."
+        user, advice = ("", ".") if os.geteuid() == 0 else ("user ", "; `sudo make cluster` needs none.")
+        refused = tried.stderr.strip().rstrip(".")
+        return f"The practice cluster needs {user}namespaces, and this machine refuses them ({refused}){advice}"
     return ""
+
+
+def _unshare() -> list[str]:
+    """What starts a command in namespaces of its own, which end with it."""
+    user = [] if os.geteuid() == 0 else UNSHARE_USER
+    return ["unshare", *user, *NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
 
 
 class Cluster(contextlib.AbstractContextManager):
@@ -69,22 +79,23 @@ class Cluster(contextlib.AbstractContextManager):
         self.nodes = tuple(f"n{i}" for i in range(1, nodes + 1))
         mib = mib or psutil.virtual_memory().total // 2**21
         told = json.dumps({"nodes": self.nodes, "cpus": cpus, "gpus": gpus, "mib": mib})
-        unshare = ["unshare", *NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
         inside = [sys.executable, "-S", str(Path(__file__).with_name("practice_nodes.py")), "login", told]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         # A session of its own: Ctrl-C reaches the command in front, not the cluster.
-        self._process = subprocess.Popen([*unshare, *inside], **pipes, text=True, start_new_session=True)
+        self._process = subprocess.Popen([*_unshare(), *inside], **pipes, text=True, start_new_session=True)
         if self._process.stdout.readline() != "ready\n":
             raise CourseError(f"The practice cluster did not start. {self._process.communicate()[1].strip()}")
         # unshare has one child: the first process inside, known by its number outside.
         self.login = psutil.Process(self._process.pid).children()[0].pid
 
     def command(self, command: str | Sequence[str]) -> list[str]:
-        """The command line that runs `command` on the login node, as the person who called sudo, or as root."""
+        """The command line that runs `command` on the login node, as the person who called: behind sudo, too."""
         words = ["bash", "-c", command] if isinstance(command, str) else list(command)
-        enter = ["nsenter", f"--target={self.login}", *NAMESPACES, f"--wd={Path.cwd()}"]
+        root = os.geteuid() == 0
+        user = [] if root else ENTER_USER
+        enter = ["nsenter", f"--target={self.login}", *user, *NAMESPACES, f"--wd={Path.cwd()}"]
         person = os.environ.get("SUDO_UID")
-        if person:
+        if root and person:
             enter += ["setpriv", f"--reuid={person}", f"--regid={os.environ['SUDO_GID']}", "--init-groups"]
         return [*enter, *words]
 

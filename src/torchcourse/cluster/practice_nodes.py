@@ -10,6 +10,7 @@ nothing has to be cleaned up. This file imports nothing but the standard library
 
 import json
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -26,8 +27,8 @@ SILENT = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": s
 CONF = """\
 ClusterName=practice
 SlurmctldHost=login({login})
-SlurmUser=root
-SlurmdUser=root
+SlurmUser={user}
+SlurmdUser={user}
 AuthType=auth/munge
 CredType=cred/munge
 # A requeued job waits as long as its old credentials are valid: two minutes, unless it is said here.
@@ -144,6 +145,7 @@ def configuration(options: dict) -> str:
     return CONF.format(
         login=LOGIN,
         run=RUN,
+        user=pwd.getpwuid(os.getuid()).pw_name,  # root, or the person who needs no root
         nodes="\n".join(lines),
         names=",".join(names),
         memory_per_cpu=options["mib"] // options["cpus"],
@@ -168,8 +170,9 @@ def private_files(options: dict) -> None:
 
     Path("/etc/slurm/slurm.conf").write_text(configuration(options))
     gpus = [f"/run/gpu{i}" for i in range(options["gpus"])]
-    for gpu in gpus:
-        os.mknod(gpu, 0o666 | 0o020000, os.makedev(1, 3))  # GPUs that swallow everything: they can be asked for
+    for gpu in map(Path, gpus):  # GPUs that swallow everything: they can be asked for
+        gpu.touch()
+        call("mount", "--bind", "/dev/null", str(gpu))
     Path("/etc/slurm/gres.conf").write_text("".join(f"Name=gpu File={gpu}\n" for gpu in gpus))
     script("prolog", PROLOG)
     script("epilog", EPILOG)
