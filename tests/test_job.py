@@ -37,6 +37,7 @@ SITES = {
     "zih_capella": {"gpus": 4, "cores": 14, "option": "--gres=gpu:{}", "memory": "{}M", "mib": 193_250},
     "alliance_narval": {"gpus": 4, "cores": 12, "option": "--gpus-per-node=a100:{}", "memory": "{}M", "mib": 127_500},
     "uva_afton": {"gpus": 8, "cores": 16, "option": "--gres=gpu:a100:{}", "memory": None, "mib": 0},
+    "lumi_g": {"gpus": 8, "cores": 7, "option": "--gpus-per-node={}", "memory": "{}M", "mib": 61_440, "bound": True},
 }
 
 
@@ -56,11 +57,13 @@ def test_gpus_of_a_known_site(site, request_, nodes):
     text = job.script(site, ANYWHERE, time="2:00", **request_ | {"gpus": gpus})
     options = asked(text)
     assert known["option"].format(gpus) in options and f"--nodes={nodes}" in options
-    assert f"--cpus-per-task={gpus * known['cores']}" in options and "--time=02:00:00" in options
+    bound = known.get("bound", False) and gpus == known["gpus"]  # a task for each GPU, on the cores next to it
+    assert f"--cpus-per-task={(1 if bound else gpus) * known['cores']}" in options and "--time=02:00:00" in options
+    assert bound == ("srun --kill-on-bad-exit=1 --cpu-bind=mask_cpu:" in text)
     memory = [option.removeprefix("--mem=") for option in options if option.startswith("--mem=")]
     assert memory == ([known["memory"].format(gpus * known["mib"])] if known["memory"] else [])
     assert f"OMP_NUM_THREADS={known['cores']} " in text
-    assert (f"--nproc-per-node={gpus} " in text) == (gpus > 1)
+    assert (f"--nproc-per-node={gpus} " in text) == (gpus > 1 and not bound)
     assert "--account=YOUR_ACCOUNT" in options
     assert "--account=mine" in asked(job.script(site, ANYWHERE, gpus=gpus, account="mine"))
 
@@ -74,7 +77,8 @@ def test_a_job_array_and_a_requeued_job(site):
     assert {"--requeue", "--signal=USR1@120", "--open-mode=append"} <= {*asked(text)}
     assert f"--ntasks-per-node={gpus or 1}" in asked(text) and "torchrun" not in text
     assert 'scontrol requeue "$SLURM_JOB_ID"' in text and text.count("|| status=$?") == 1
-    assert "srun --kill-on-bad-exit=0 --wait=60 bash -c" in text  # the first rank that stops must not end the others
+    # The first rank that stops must not end the others.
+    assert re.search("srun --kill-on-bad-exit=0 --wait=60 (--cpu-bind.* )?bash -c", text)
     assert "--kill-on-bad-exit=1" in job.script(site, ANYWHERE, gpus=gpus, nodes=2, time="0:30")
 
 
@@ -88,13 +92,29 @@ def test_a_job_without_gpus():
 
 
 def test_each_way_to_get_pytorch():
-    assert "module load release" in job.script("zih_capella", ANYWHERE, gpus=1)
+    too_old = job.script("zih_capella", ANYWHERE, gpus=1)
+    assert 'source "$HOME/venv/bin/activate"' in too_old and "module" not in too_old
     narval = job.script("alliance_narval", ANYWHERE, nodes=2, gpus=4)
     assert 'srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1' in narval and "--no-index torch" in narval
-    container = 'apptainer run --nv "$CONTAINERDIR/pytorch-2.9.0.sif"'
-    assert f"srun {container} train.py" in job.script("uva_afton", ANYWHERE, gpus=1)
-    assert f"{container} -m torch.distributed.run --nnodes" in job.script("uva_afton", ANYWHERE, gpus=8)
-    assert f"exec {container} train.py" in job.script("uva_afton", ANYWHERE, gpus=8, again=60)
+    inside = 'singularity run "$SIF" "/project/$SLURM_JOB_ACCOUNT/venv/bin/python"'
+    assert f"srun {inside} train.py" in job.script("lumi_g", ANYWHERE, gpus=1)
+    assert f"{inside} -m torch.distributed.run --nnodes" in job.script("lumi_g", ANYWHERE, gpus=2)
+    assert f"exec {inside} train.py" in job.script("lumi_g", ANYWHERE, gpus=8)
+
+
+def test_an_image_in_place_of_what_the_site_has():
+    text = job.script("uva_afton", ANYWHERE, gpus=8, container="my image.sif")
+    assert "srun --kill-on-bad-exit=1 apptainer exec --nv 'my image.sif' python -m torch.distributed.run --nn" in text
+    assert "module load apptainer\n" in text and "pages name" not in text and "PYTHONNOUSERSITE=1" in text
+    assert "singularity exec image.sif python train.py" in job.script("lumi_g", ANYWHERE, gpus=1, container="image.sif")
+    assert "srun apptainer exec image.sif python train.py" in job.script("local", ANYWHERE, container="image.sif")
+
+
+def test_masks_give_each_gpu_cores_of_its_own():
+    (place,) = [each for each in job.profile("lumi_g")["partition"] if "cpu_bind" in each]
+    masks = [int(mask, 16) for mask in place["cpu_bind"].removeprefix("mask_cpu:").split(",")]
+    assert len(masks) == place["gpus"] and {mask.bit_count() for mask in masks} == {place["cores"] // place["gpus"]}
+    assert sum(masks).bit_count() == place["cores"], "two GPUs share a core"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +129,7 @@ def test_each_way_to_get_pytorch():
         ("uva_afton", {"gpus": 8, "nodes": 5}, "5 nodes, and a job gets at most 4"),
         ("uva_afton", {"gpus": 4, "nodes": 2}, "all 8 GPUs of each"),
         ("uva_afton", {"partition": "standard", "gpus": 1}, "a node has none"),
+        ("lumi_g", {"partition": "standard-g", "gpus": 4}, "whole nodes, with 8 GPUs each: ask for all"),
         ("uva_afton", {"partition": "parallel"}, "at least 2 nodes"),
         ("local", {"processes": 8}, "8 cores"),
         ("local", {"partition": "gpu"}, "^The practice cluster .* has no partition 'gpu'"),
@@ -141,8 +162,9 @@ def test_a_profile_of_your_own(tmp_path):
     mine.write_text(mine.read_text() + "cores = 16\n")
     assert "#SBATCH --mem=8000M" in job.script(str(mine), ANYWHERE, cores=2)
     for version, old in (("2.10.1", True), ("2.11.0+cu130", False), ("3.0", False)):
-        mine.write_text(f'title = "Mine"\n[environment]\npytorch = "{version}"\nlines = []\n')
-        assert (f"# The site's pages name PyTorch {version}" in job.script(str(mine), ANYWHERE)) == old
+        mine.write_text(f'title = "Mine"\n[environment]\npytorch = "{version}"\nlines = ["module load its"]\n')
+        text = job.script(str(mine), ANYWHERE)
+        assert (f"# The site's pages name PyTorch {version}" in text) == ("load its" not in text) == old
     mine.write_text("title = ")
     with pytest.raises(CourseError, match=r"mine\.toml cannot be read"):
         job.script(str(mine), ANYWHERE)
@@ -160,6 +182,7 @@ def test_the_command(capsys):
     assert "practice cluster" in told("--sites")
     about = told("--site", "zih_capella", "--about")
     assert "https://" in about and "2026-" in about and "pages name PyTorch 2.1.2" in " ".join(about.split())
+    assert "bin/pip" in about  # how to make the environment that jobs use instead
     assert "Say which script" in told(code=1)
 
 

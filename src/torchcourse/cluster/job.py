@@ -51,7 +51,12 @@ def describe(site: str) -> str:
         *(f"{page['title']}, {page['read']}\n  {page['url']}" for page in known["sources"].values()),
     ]
     lines += ["", *textwrap.wrap(note, 100)] if (note := outdated(known)) else []
-    return "\n".join([*lines, "", "On the login node, first:", *(f"  {step}" for step in known["first_steps"])])
+    source = environment(known)
+    make = source.get("make", [])
+    if make and "fallback" in known:  # an environment that is made inside the site's own
+        make = [*source["lines"], *make]
+    steps = [*known["first_steps"], *make]
+    return "\n".join([*lines, "", "On the login node, first:", *(f"  {step}" for step in steps)])
 
 
 def called(about: dict[str, Any]) -> str:
@@ -66,9 +71,25 @@ def outdated(about: dict[str, Any]) -> str:
         return ""
     return (
         f"The site's pages name PyTorch {version}, and this course needs {'.'.join(map(str, OLDEST_TORCH))} or newer. "
-        "Look for a newer one on the login node. If there is none, install PyTorch into a virtual environment of your "
-        "own, and activate that in your jobs instead."
+        "So jobs use an environment of your own, which you make once: `torchcourse job --site … --about` shows how. "
+        "If the site has a newer PyTorch by now, put that into a copy of the profile instead."
     )
+
+
+def environment(about: dict[str, Any], image: str | None = None, gpus: int = 0) -> dict[str, Any]:
+    """How a job gets its PyTorch: `lines` of the script, and what to call as `python`.
+
+    The site's own way; or from an image; or, where the site's PyTorch is too old, from an environment of your own.
+    """
+    own = about.get("environment", {})
+    if image:
+        site = about.get("container", {})
+        run = site.get("run", "apptainer exec --nv" if gpus else "apptainer exec")
+        alone = "export PYTHONNOUSERSITE=1  # or packages in ~/.local would hide those of the image"
+        return {"lines": [*site.get("lines", []), alone], "python": f"{run} {shlex.quote(image)} python"}
+    if outdated(about):
+        return own | about["fallback"] if "fallback" in about else profile("generic")["environment"]
+    return own
 
 
 def limit(text: str) -> str:
@@ -104,6 +125,7 @@ def script(
     array: str | None = None,
     mail: str | None = None,
     again: int = 0,
+    container: str | None = None,
 ) -> str:
     """The text of a job script.
 
@@ -118,6 +140,7 @@ def script(
     mail: an address; Slurm writes to it when the job has ended or failed.
     again: seconds before the time limit at which every process gets SIGUSR1. If your program then exits with
         `checkpoint.AGAIN`, the job goes back into the queue and starts again. 0: neither.
+    container: the path of an Apptainer image with PyTorch, in place of what the site has (apptainer.def makes one).
 
     Raises CourseError for what the partition does not have.
     """
@@ -133,7 +156,9 @@ def script(
     cores = cores or _share(place, processes, gpus)
     _refuse_too_much(about, place, nodes, processes * cores, gpus, memory, time)
 
-    one_task_each = bool(again) or nodes * processes == 1  # then srun starts every process itself
+    # The cores next to each GPU, where the site names them. That is for whole nodes with a process for each GPU.
+    bind = place.get("cpu_bind") if gpus == processes == place.get("gpus") else None
+    one_task_each = bool(again or bind) or nodes * processes == 1  # then srun starts every process itself
     tasks, cores_of_task = (processes, cores) if one_task_each else (1, processes * cores)
     gpu_option = place.get("gpu_option", "gpus-per-node={}") if gpus else "gpus"
     request = {
@@ -158,17 +183,18 @@ def script(
     lines += ["#SBATCH --requeue"] if again else []
     if about.get("account") == "required" and not account:
         lines += ["#SBATCH --account=YOUR_ACCOUNT  # this site wants one: ask your group"]
-    environment = about.get("environment", {})
+    source = environment(about, container, gpus)
     # Without -u: the scripts of modules and environments may read variables that are not set.
-    lines += ["", "set -eo pipefail", "", *(f"# {line}" for line in textwrap.wrap(outdated(about), 110))]
-    lines += environment.get("lines", [])
+    lines += ["", "set -eo pipefail", ""]
+    lines += [f"# {line}" for line in textwrap.wrap("" if container else outdated(about), 110)]
+    lines += source.get("lines", [])
     if disk := about.get("disk", {}).get("node_local"):
         lines += [f"# The node's own disk: {disk}. Copy your data there first, and results back before the job ends."]
     lines += [f"export OMP_NUM_THREADS={cores}  # the cores of one process"]
     # From Slurm 22.05 to 23.02, srun does not take this over from the lines above.
     lines += [f"export SRUN_CPUS_PER_TASK={cores_of_task}", ""]
-    python = environment.get("python", "python")
-    lines += _start(shlex.join(program), python, nodes * processes, processes, one_task_each, bool(again))
+    python = source.get("python", "python")
+    lines += _start(shlex.join(program), python, nodes * processes, processes, one_task_each, bool(again), bind)
     if again:
         lines[-1] += " || status=$?"
         lines.insert(-1, "status=0")
@@ -177,10 +203,13 @@ def script(
     return "\n".join(lines) + "\n"
 
 
-def _start(program: str, python: str, world: int, processes: int, one_task_each: bool, again: bool) -> list[str]:
+def _start(
+    program: str, python: str, world: int, processes: int, one_task_each: bool, again: bool, bind: str | None
+) -> list[str]:
     """The lines that start all processes.
 
     python: how a job calls Python on this site. In a container torchrun is a module of that Python.
+    bind: srun's --cpu-bind, one mask for each process of a node.
     """
     if world == 1:
         return [f"srun {python} {program}"]
@@ -197,6 +226,9 @@ def _start(program: str, python: str, world: int, processes: int, one_task_each:
             "# Status 75 is a bad exit to Slurm: ranks that stop must not kill one another. After a crash, the others",
             "# have a minute.",
         ]
+    if bind:
+        why.append("# Each process on the cores next to its GPU.")
+        srun += f" --cpu-bind={bind}"
     if one_task_each:
         variables = "RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS"
         inner = shlex.quote(f"{variables} exec {python} {program}")
@@ -238,6 +270,8 @@ def _misfit(place: dict[str, Any], nodes: int, gpus: int) -> str:
         return f"you ask for {nodes} nodes, and a job gets at most {place['most_nodes']}"
     if nodes < place.get("fewest_nodes", nodes):
         return f"a job needs at least {place['fewest_nodes']} nodes"
+    if gpus < place.get("fewest_gpus", 0):
+        return f"it gives whole nodes, with {place['gpus']} GPUs each: ask for all"
     if nodes > 1 and gpus and place.get("whole_nodes") and gpus < place["gpus"]:
         return f"a job on several nodes asks for all {place['gpus']} GPUs of each"
     return ""

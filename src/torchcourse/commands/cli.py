@@ -82,6 +82,7 @@ def main(argv: list[str] | None = None) -> int:
         metavar="SECONDS",
         help="before the limit, send SIGUSR1; requeue the job if the program exits with 75",
     )
+    job.add_argument("--container", metavar="IMAGE", help="an Apptainer image with PyTorch, in place of the site's own")
     job.add_argument("--submit", action="store_true", help="hand it to sbatch instead of printing it")
     job.add_argument("program", nargs=argparse.REMAINDER, help="your script and its arguments, last")
     job.set_defaults(run=_job)
@@ -234,7 +235,7 @@ def _job(arguments: argparse.Namespace) -> int:
     if not arguments.program:
         raise CourseError("Say which script the job runs: torchcourse job --nodes 2 train.py")
     asked = ("nodes", "processes", "gpus", "cores", "memory", "time", "partition", "account", "name")
-    asked += ("array", "mail", "again")
+    asked += ("array", "mail", "again", "container")
     script = job.script(arguments.site, arguments.program, **{name: getattr(arguments, name) for name in asked})
     if not arguments.submit:
         print(script, end="")
