@@ -245,3 +245,24 @@ def test_zero_to_jupyterhub():
     assert link["targetPath"] == [publish.course_name()] and link["branch"] == [publish.BRANCH]
     assert "--file environment.yml" in docker and f"{user['image']['name']}:{user['image']['tag']}" in readme
     assert f"push {link['repo'][0]} {publish.BRANCH}" in readme
+
+
+def test_on_a_cluster(monkeypatch: pytest.MonkeyPatch):
+    """Both ways name what the README's commands make, with the same settings; what is filled in is a form's entry."""
+    monkeypatch.setitem(sys.modules, "batchspawner", SimpleNamespace())
+    course, app = Path("/project/torchcourse"), HUB / "open-ondemand"
+    readme = (HUB / "README.md").read_text().replace("$course", str(course))
+    c = executed(HUB / "batchspawner" / "torchcourse.py")
+    assert c.JupyterHub.default_url == publish.pull_path(course / "hub") and f"--state {course}/hub" in readme
+    assert c.SlurmSpawner.req_prologue == f"source {course}/venv/bin/activate" and f"-m venv {course}/venv" in readme
+    text = {path.name: path.read_text() for path in app.rglob("*") if path.is_file()}
+    script = text["script.sh.erb"].replace("$course", str(course))
+    assert f'file://{publish.repository(course / "hub")}" {publish.BRANCH} {publish.course_name()}\n' in script
+    for name, value in c.Spawner.environment.to_dict()["update"].items():
+        assert name == "OMP_NUM_THREADS" or (f'{name}="{value}"' in script and Path(value).name in readme), name
+    form, submit = yaml.safe_load(text["form.yml"]), re.sub(r"<%-.*?-%>\n", "", text["submit.yml.erb"])
+    assert {*re.findall(r"(\w+)\.to_i %>", submit), "num_cores"} == {*form["attributes"]} <= {*form["form"]}
+    native = yaml.safe_load(re.sub(r"<%=.*?%>", "2", submit))["script"]["native"]
+    assert "--cpus-per-task=2" in native and all(word.startswith("--") for word in native)
+    for name in ("before.sh.erb", "script.sh.erb"):
+        subprocess.run(["bash", "-n"], input=text[name], text=True, check=True)

@@ -2,6 +2,7 @@
 
 import datetime
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -108,6 +109,17 @@ def test_an_image_in_place_of_what_the_site_has():
     assert "module load apptainer\n" in text and "pages name" not in text and "PYTHONNOUSERSITE=1" in text
     assert "singularity exec image.sif python train.py" in job.script("lumi_g", ANYWHERE, gpus=1, container="image.sif")
     assert "srun apptainer exec image.sif python train.py" in job.script("local", ANYWHERE, container="image.sif")
+
+
+def test_a_kernel_loads_its_module(tmp_path):
+    page = (Path(job.__file__).parents[3] / "docs" / "sites.md").read_text()
+    kernel = json.loads(re.search(r"```json\n(.*?)```", page, re.S)[1])
+    (tmp_path / ".bash_profile").write_text(f"module() {{ echo module $*; }}; PATH={tmp_path}:$PATH")
+    (tmp_path / "python").write_text("#!/bin/sh\necho python $*\n")
+    (tmp_path / "python").chmod(0o755)
+    words = [word.format(connection_file="a file.json") for word in kernel["argv"]]
+    said = subprocess.run(words, env={"HOME": str(tmp_path)}, capture_output=True, text=True, check=True).stdout
+    assert said == "module load pytorch/2.11\npython -m ipykernel_launcher -f a file.json\n"
 
 
 def test_masks_give_each_gpu_cores_of_its_own():

@@ -55,26 +55,6 @@ def test_gpus_can_be_asked_for(site, home):
     assert sorted(ask(site, command).split()) == ["0:0", "0:1", "1:0", "1:1"]
 
 
-TRAINING = """
-import os
-import torch
-import torch.distributed as dist
-from torchcourse import distributed
-
-distributed.setup()
-total = torch.tensor([1.0 + dist.get_rank()])
-dist.all_reduce(total)
-print(os.uname().nodename, dist.get_rank(), dist.get_world_size(), total.item())
-dist.destroy_process_group()
-"""
-
-
-def test_srun_starts_one_world_on_two_nodes(site, home):
-    (home / "train.py").write_text(TRAINING)
-    lines = ask(site, "srun --nodes=2 --ntasks-per-node=1 python train.py").splitlines()
-    assert sorted(lines) == ["n1 0 2 3.0", "n2 1 2 3.0"]
-
-
 def test_an_array_runs_on_both_nodes(site, home):
     job(home, "#SBATCH --array=0-3 --output=out-%a\nsleep 0.5; echo $SLURM_ARRAY_TASK_ID $(hostname)\n")
     ask(site, "sbatch --wait job.sh")

@@ -51,7 +51,7 @@ def test_what_binder_and_codespaces_install_is_what_the_project_has(tmp_path):
     assert all((ROOT / name).is_file() for name in container["customizations"]["codespaces"]["openFiles"])
 
 
-def test_the_image_is_made_of_what_the_project_and_a_release_have():
+def test_the_images_are_made_of_what_the_project_and_a_release_have():
     """Without Docker. What it copies is there, also in a student's folder; the project names what it installs."""
     text = re.sub(r"\\\n *", "", (ROOT / "Dockerfile").read_text())
     of = {}
@@ -73,6 +73,17 @@ def test_the_image_is_made_of_what_the_project_and_a_release_have():
     assert Requirement(f"torchcourse{kit[-1][2:-1]}").extras <= set(PROJECT["optional-dependencies"])
     assert data[:4] == ["torchcourse", "data", "fetch", "all"] and f"TORCHCOURSE_DATA={data[-1]}" in of["ENV"][0]
     assert json.loads(of["CMD"][0])[:2] == ["jupyter", "lab"]
+
+    # Without Apptainer: its image has what Docker's has.
+    definition = (ROOT / "apptainer.def").read_text()
+    part = dict(re.findall(r"^%(\w+)\n((?: .*\n)+)", definition, re.MULTILINE))
+    assert part.keys() == {"arguments", "files", "post", "environment", "runscript", "test"}
+    assert definition.startswith("#") and f"\nBootstrap: docker\nFrom: {of['FROM'][0]}\n" in definition
+    assert {line.split()[0] for line in part["files"].splitlines()} == copied and apt.split(" && ")[1] in part["post"]
+    (install,) = re.findall("pip install .*", part["post"])
+    assert {"torch", "torchvision", *kit[-3:]} <= set(install.split()), "with the versions of the lock"
+    assert "--extra-index-url {{ INDEX }} " in install and part["arguments"].strip().startswith("INDEX=https://")
+    assert " ".join(data) in part["post"] and of["ENV"][0].split()[-1] in part["environment"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from tools.course import ROOT, chapters, manifest, students
 
 TROUBLE = "docs/troubleshooting.md"
 FILES = ("Dockerfile", "LICENSE", "LICENSE-TEXT", "constraints.txt", "course.toml", "environment.yml", "pyproject.toml")
-FILES += (TROUBLE,)
+FILES += ("apptainer.def", TROUBLE)
 AGENTS = Path(__file__).with_name("students_agents.md")  # becomes AGENTS.md, which AI assistants read
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".ipynb_checkpoints")
 UNRELEASED = 'PACKAGE = ""'  # this line of tools/setup_cell.py is filled in
