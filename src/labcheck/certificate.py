@@ -24,13 +24,13 @@ PAGE = """<!DOCTYPE html>
 <meta charset="utf-8">
 <title>Certificate: {name}</title>
 <style>
-  @page {{ margin: 18mm }}
-  body {{ font: 11pt/1.4 Georgia, serif; max-width: 165mm; margin: 0 auto; color: #111; overflow-wrap: anywhere }}
-  strong {{ display: block; font-size: 26pt; line-height: 1.2 }}
+  @page {{ margin: 15mm }}
+  body {{ font: 11pt/1.3 Georgia, serif; max-width: 165mm; margin: 0 auto; color: #111; overflow-wrap: anywhere }}
+  strong {{ display: block; font-size: 20pt }}
   table {{ border-collapse: collapse; width: 100% }}
-  th, td {{ border-bottom: 1px solid #bbb; padding: 1mm 0; text-align: right }}
+  th, td {{ border-bottom: 1px solid #bbb; padding: 0.7mm 0; text-align: right }}
   th:first-child, td:first-child {{ text-align: left }}
-  footer {{ font-size: 9pt; margin-top: 8mm }}
+  footer {{ font-size: 9pt; margin-top: 6mm }}
 </style>
 <h1>Certificate</h1>
 <p><strong>{name}</strong> has worked on these labs of <em>PyTorch, from tensor to cluster</em>.</p>
