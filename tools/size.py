@@ -35,8 +35,8 @@ def rows() -> list[tuple[str, int, int]]:
         ("an exercise, median", round(statistics.median(single)), 100),
         ("an exercise, the largest", max(single), 220),
         ("tests/answers", sum(apart.values()), 4450),
-        ("tests, answers aside", sum(lines(ROOT / "tests", ("answers",)).values()), 14420),
-        ("tools", sum(lines(ROOT / "tools").values()), 9600),
+        ("tests, answers aside", sum(lines(ROOT / "tests", ("answers",)).values()), 14460),
+        ("tools", sum(lines(ROOT / "tools").values()), 9640),
         ("the largest file", max(everything.values()), 650),
     ]
 
