@@ -41,8 +41,8 @@ test-all: $(VENV)/.installed ## also all variants of wrong answers, each exercis
 build: $(VENV)/.installed ## make notebooks, labs and figures from their text sources (CHAPTERS="01 02" for some)
 	@$(BIN)/python -m tools.build $(CHAPTERS)
 
-release: $(VENV)/.installed ## the tree for students in release/: lectures, labs, package; no solution notebooks
-	@$(BIN)/python -m tools.release
+release: $(VENV)/.installed ## lectures, labs, and package for students in release/, without solution notebooks (CHAPTERS="11 12" for some)
+	@$(BIN)/python -m tools.release $(CHAPTERS)
 
 publish: $(VENV)/.installed ## check and prepare a version of the course (OPTIONS=--dry-run only checks; needs npm and uv)
 	@$(BIN)/python -m tools.publish $(OPTIONS)

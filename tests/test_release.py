@@ -16,7 +16,7 @@ import pytest
 from conftest import copy_of_course
 
 import torchcourse
-from tools import build, course, guide, publish
+from tools import build, course, guide, publish, slices
 from tools.grade.collect import Cell
 from tools.grade.restore import restore
 from tools.release import build_wheel, release, unreleased
@@ -245,15 +245,43 @@ def places_of(path):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_links_of_the_release_lead_somewhere(tree):
-    found = []
+def links_in(tree):
+    """All links within the tree: page and link, and whether it leads somewhere."""
     for page in (path for suffix in ("*.md", "*.ipynb") for path in tree.rglob(suffix)):
         for link in (link for link in links_of(page) if not re.match(r"\w+:", link)):
             name, _, place = link.partition("#")
             target = page.parent / name if name else page
-            found.append((f"{page.relative_to(tree)}: {link}", target.exists() and place in {"", *places_of(target)}))
+            yield f"{page.relative_to(tree)}: {link}", target.exists() and place in {"", *places_of(target)}
+
+
+def test_links_of_the_release_lead_somewhere(tree):
+    found = list(links_in(tree))
     assert len(found) > 4 * len(CHAPTERS)
     assert [link for link, leads in found if not leads] == []
+
+
+def test_a_slice_stands_alone(tree, tmp_path):
+    """Two chapters, the whole package, and a page of what they need; links to others lead to the published course."""
+    part, chosen, home = tmp_path / "slice", course.select(["11", "12"]), course.home()
+    written = release(part, chosen=chosen)
+    assert {*written} - {path.relative_to(tree) for path in tree.rglob("*")} == {Path(slices.PAGE)}
+    books = [path for path in written if path.suffix == ".ipynb"]
+    assert {*map(str, books)} == {f"{folder}/{each.name}.ipynb" for folder in ("labs", "notebooks") for each in chosen}
+    (wheel,) = part.glob("*.whl")
+    assert wheel.read_bytes() == (tree / wheel.name).read_bytes(), "the one that is published"
+    assert [link for link, leads in links_in(part) if not leads] == []
+    links = links_of(part / "README.md")
+    for each in CHAPTERS:
+        assert (each.first if each in chosen else f"{home}{each.first.removesuffix('ipynb')}html") in links
+    before, needed = (part / slices.PAGE).read_text(), slices.needed(chosen)
+    assert [each.number for each in needed] == ["02", "04", "05", "06", "09"]
+    assert all(f"- {goal}\n" in before for each in needed for goal in each.goals)
+    assert "| **epoch** |" in before and "| **attention** |" not in before and "- `checkpoint`: " in before
+    (lab,) = part.glob("labs/12*")
+    cells = nbformat.read(lab, as_version=4).cells
+    assert f"({home}labs/13_capstone.html)" in cells[-1].source
+    kept = [Cell(cell.id, cell.source, cell.cell_type == "code") for cell in cells]
+    assert restore(lab.stem, kept)[1:] == ([], []), "it is graded as the lab of the whole course"
 
 
 def test_students_have_a_readme_that_leads_through_the_whole_course(tree):
