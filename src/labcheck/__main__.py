@@ -1,4 +1,4 @@
-"""The `labcheck` command, also `torchcourse progress`: what the checks have found until now, yours or that of a class.
+"""The `labcheck` command: what the checks have found until now, yours or that of a class.
 
     labcheck progress                          which exercises you have solved on this machine
     labcheck progress --json > mine.json       for your instructor
@@ -37,7 +37,13 @@ def main(argv: list[str] | None = None) -> int:
     if bool(arguments.certificate) != bool(arguments.name):
         parser.error('a certificate has a name: --certificate FILE --name "Your Name"')
     if arguments.certificate:
-        return certify(arguments.certificate, arguments.name)
+        try:
+            arguments.certificate.write_bytes(certificate.page(arguments.name, reports.mine()[1]))
+        except (CourseError, OSError) as error:
+            print(f"labcheck: {error}", file=sys.stderr)
+            return 1
+        print(f"Open {arguments.certificate} in a browser, and print it.")
+        return 0
     if arguments.check:
         verdicts = {file: certificate.verdict(file) for file in arguments.check}
         print("\n".join(f"{file} {verdict}." for file, verdict in verdicts.items()))
@@ -49,17 +55,6 @@ def main(argv: list[str] | None = None) -> int:
     for sentence in trouble:
         print(f"labcheck: {sentence}", file=sys.stderr)
     return int(bool(trouble))
-
-
-def certify(file: Path, name: str) -> int:
-    """Write a certificate. Returns the exit status."""
-    try:
-        file.write_bytes(certificate.page(name, reports.mine()[1]))
-    except (CourseError, OSError) as error:
-        print(f"labcheck: {error}", file=sys.stderr)
-        return 1
-    print(f"Open {file} in a browser, and print it.")
-    return 0
 
 
 if __name__ == "__main__":

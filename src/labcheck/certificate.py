@@ -1,11 +1,7 @@
 """A certificate: what the checks on this machine have recorded, as a page to print, with a hash to check.
 
-The hash is the SHA-256 of the page without it. If it does not fit, the page was edited. If it fits, that proves neither
-who wrote the page nor that the record is true: record and program are on the student's machine, and anyone with the
-course can make a page whose hash fits. What an instructor can rely on is `make grade`.
+The page itself says what the hash proves, and what it does not.
 """
-
-from __future__ import annotations
 
 import datetime
 import hashlib
@@ -43,7 +39,7 @@ PAGE = """<!DOCTYPE html>
 <p>This page states what the checks on one machine have recorded, and the name that was typed there. It is not a grade:
 on their own machine, people can change the record. Grades come from <code>make grade</code>, which the instructor runs.
 <p>SHA-256 of this page without these digits: <code id="hash"></code><br>
-<code>torchcourse progress --check FILE</code> computes it again. One that differs shows that the page was edited. One
+<code>labcheck progress --check FILE</code> computes it again. One that differs shows that the page was edited. One
 that fits proves neither who wrote the page nor that the record is true: anyone with the course can make one that fits.
 </footer>
 </html>

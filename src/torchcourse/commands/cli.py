@@ -1,12 +1,9 @@
 """The `torchcourse` command: data, this machine, plans for sharded models, job scripts for clusters."""
 
 import argparse
-import importlib
 import sys
 
 from torchcourse.errors import CourseError
-
-CHECKS = "labcheck.__main__"  # a name only: the checks import this package
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -89,12 +86,6 @@ def main(argv: list[str] | None = None) -> int:
     job.add_argument("program", nargs=argparse.REMAINDER, help="your script and its arguments, last")
     job.set_defaults(run=_job)
 
-    # Whatever follows is for another parser, options as well: to this one, they begin with a sign that none has.
-    words = {"add_help": False, "prefix_chars": "\0"}
-    progress = commands.add_parser("progress", help="the exercises that you have solved; a certificate", **words)
-    progress.add_argument("words", nargs=argparse.REMAINDER)
-    progress.set_defaults(run=_progress)
-
     arguments = parser.parse_args(argv)
     try:
         return arguments.run(arguments)
@@ -152,10 +143,6 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from torchcourse.commands import doctor
 
     return doctor.pool(arguments.pool) if arguments.pool else doctor.main(json=arguments.json)
-
-
-def _progress(arguments: argparse.Namespace) -> int:
-    return importlib.import_module(CHECKS).main(["progress", *arguments.words])
 
 
 def _unit(size: float) -> tuple[str, float]:
