@@ -18,10 +18,10 @@ GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 # Some sites set PIP_USER. With it, pip would install outside .venv, or refuse to install.
 export PIP_USER = 0
 # Of the tests: more than the cores of a small machine, since many tests wait for processes. Each takes up to 2 GB.
-WORKERS ?= 3
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all build release lab slides slides-pdf hub grade cluster site bench gpu wheelhouse lock doctor size lint clean
+.PHONY: help run test test-all build release publish lab slides slides-pdf hub grade cluster site bench gpu wheelhouse lock doctor size lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
@@ -29,7 +29,7 @@ help: ## this list
 run: $(VENV)/.installed ## execute every lecture and solution, report in build/report.html (CHAPTERS="01 02" for some)
 	@$(BIN)/python -m tools.run --chapters "$(CHAPTERS)" $(OPTIONS)
 
-# Three tests at once on two cores are a machine with much to do. What fails there runs once more, alone: it is red if it
+# Four tests at once on two cores are a machine with much to do. What fails there runs once more, alone: it is red if it
 # fails again. The first list of failures stays in the log, and each of them is a defect worth an issue.
 test: $(VENV)/.installed ## everything that a change can break
 	@$(BIN)/python -m pytest -n $(WORKERS) tests || { [ $$? = 1 ] && echo "Once more, alone, what failed above:" && \
@@ -41,8 +41,11 @@ test-all: $(VENV)/.installed ## also all variants of wrong answers, each exercis
 build: $(VENV)/.installed ## make notebooks, labs and figures from their text sources (CHAPTERS="01 02" for some)
 	@$(BIN)/python -m tools.build $(CHAPTERS)
 
-release: $(VENV)/.installed ## the tree for students in release/: lectures, labs, package; no solution notebooks
-	@$(BIN)/python -m tools.release
+release: $(VENV)/.installed ## lectures, labs, and package for students in release/, without solution notebooks (CHAPTERS="11 12" for some)
+	@$(BIN)/python -m tools.release $(CHAPTERS)
+
+publish: $(VENV)/.installed ## check and prepare a version of the course (OPTIONS=--dry-run only checks; needs npm and uv)
+	@$(BIN)/python -m tools.publish $(OPTIONS)
 
 lab: $(VENV)/.installed ## open JupyterLab on your own copy of the course, in work/
 	@$(BIN)/python -m tools.jupyterlab $(OPTIONS)

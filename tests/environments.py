@@ -64,7 +64,8 @@ def colab(folder: Path) -> Path:
         if not (kept / "complete").exists():
             version = re.search(r"# Python (3\.\d+)", listed.read_text())[1]
             pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*/bin/python")
-            any(_uv("venv", "--clear", "--python", each, kept) == "" for each in (*pyenv, version, sys.executable))
+            shutil.rmtree(kept, ignore_errors=True)  # also half of one, which uv would not take for an environment
+            any(_uv("venv", "--python", each, kept) == "" for each in (*pyenv, version, sys.executable))
             if error := _uv("pip", "install", "--python", kept / "bin" / "python", "-r", listed):
                 skip_or_fail(f"Colab's packages could not be installed: {error}")
             (kept / "complete").touch()

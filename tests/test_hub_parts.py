@@ -262,7 +262,6 @@ def test_on_a_cluster(monkeypatch: pytest.MonkeyPatch):
         assert name == "OMP_NUM_THREADS" or (f'{name}="{value}"' in script and Path(value).name in readme), name
     form, submit = yaml.safe_load(text["form.yml"]), re.sub(r"<%-.*?-%>\n", "", text["submit.yml.erb"])
     assert {*re.findall(r"(\w+)\.to_i %>", submit), "num_cores"} == {*form["attributes"]} <= {*form["form"]}
-    native = yaml.safe_load(re.sub(r"<%=.*?%>", "2", submit))["script"]["native"]
-    assert "--cpus-per-task=2" in native and all(word.startswith("--") for word in native)
+    assert "--cpus-per-task=2" in yaml.safe_load(re.sub(r"<%=.*?%>", "2", submit))["script"]["native"]
     for name in ("before.sh.erb", "script.sh.erb"):
         subprocess.run(["bash", "-n"], input=text[name], text=True, check=True)

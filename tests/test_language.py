@@ -1,12 +1,14 @@
 """Text, tokens, and the language model: what chapter 14 relies on. The bounds of a training are in course.toml."""
 
 import math
+import re
 
 import pytest
 import torch
 from torch import nn
 
 from tools import corpus
+from tools.course import ROOT
 from torchcourse import CourseError, data, models
 from torchcourse.commands import cli
 from torchcourse.data import tokens as bpe
@@ -116,6 +118,24 @@ def test_the_model_that_comes_with_the_course(tokenizer):
     first, again = (language.write(model, tokens, "The loss", 20, seed=1) for _ in range(2))
     assert first == again != language.write(model, tokens, "The loss", 20, seed=2)
     assert language.write(model, tokens, "loss.backward()\noptimizer.", 1, temperature=0).endswith("step")
+
+
+def test_the_lecture_writes_out_the_recipe_of_the_package():
+    """What it tells about the training then holds for the model that comes with the course."""
+    names = {"torch": torch, "math": math}
+    source = (ROOT / "notebooks" / "14_language_model.md").read_text(encoding="utf-8")
+    exec(re.search(r"^def recipe.*?(?=^```)", source, re.DOTALL | re.MULTILINE)[0], names)
+    found = []
+    for make in (names["recipe"], language.optimizer_for):
+        optimizer, schedule = make(models.GPT(300, width=64, depth=2), 20)
+        groups = [(len(group["params"]), group["weight_decay"], group["betas"]) for group in optimizer.param_groups]
+        rates = []
+        for _ in range(20):
+            rates.append(schedule.get_last_lr())
+            optimizer.step()
+            schedule.step()
+        found.append((groups, rates))
+    assert found[0] == found[1]
 
 
 def test_plan_says_what_writing_needs(capsys):

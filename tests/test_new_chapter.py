@@ -13,6 +13,7 @@ import pytest
 
 from tools.course import ROOT
 
+pytestmark = pytest.mark.weekly
 HEAD = "---\nkernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
 MANIFEST = """
 [[chapter]]
@@ -169,7 +170,6 @@ def test_it_passes_the_tests_of_every_chapter(built):
     run(built, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths, "-k", chosen)
 
 
-@pytest.mark.weekly
 def test_it_is_on_the_website_and_in_the_release(built):
     run(built, "-m", "tools.release")
     assert (built / "release" / "labs" / "99_demo.ipynb").is_file()

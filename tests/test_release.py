@@ -16,7 +16,7 @@ import pytest
 from conftest import copy_of_course
 
 import torchcourse
-from tools import build, course, guide
+from tools import build, course, guide, publish, slices
 from tools.grade.collect import Cell
 from tools.grade.restore import restore
 from tools.release import build_wheel, release, unreleased
@@ -98,9 +98,11 @@ def test_the_wheel_is_the_same_each_time_and_from_the_source_distribution(tree, 
 
 @pytest.mark.weekly
 def test_publishing_as_documented_puts_the_wheel_where_notebooks_look(tmp_path):
-    """The commands of docs/release.md, with a repository on this machine; a second release continues the first."""
-    text = (course.ROOT / "docs" / "release.md").read_text()
-    (commands,) = re.findall(r"```\n +(git clone --bare .*?)```", text, re.DOTALL)
+    """The commands of docs/release.md, with a repository on this machine; a second release continues the first. Those
+    that tag and push the authors' own repository are left out."""
+    own = ("git tag", f"git push {course.address()} ")
+    commands = "\n".join(step for step in publish.steps("vVERSION") if not step.startswith(own))
+    assert len(publish.steps("vVERSION")) == commands.count("\n") + 3
     remote, state = tmp_path / "remote.git", tmp_path / "state"
     subprocess.run(["git", "init", "--quiet", "--bare", "--initial-branch=main", remote], check=True)
     put = {course.students(): remote.as_uri(), "build/students": str(state)}
@@ -119,6 +121,30 @@ def test_publishing_as_documented_puts_the_wheel_where_notebooks_look(tmp_path):
     lab = at("v1", f"labs/{CHAPTERS[0].name}.ipynb").decode()
     name, digest = re.findall(r'PACKAGE = \\"[^"]+/([^"/]+)#sha256=(\w+)\\"', lab)[0]
     assert hashlib.sha256(at("v1", name)).hexdigest() == digest == hashlib.sha256(at("v2", name)).hexdigest()
+
+
+def test_publish_checks_first_and_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    """A dry run tags nothing, and what pushes is only shown."""
+    git = ["git", "-C", tmp_path, "-c", "user.name=A", "-c", "user.email=a@b.c"]
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n## 0.1.0\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "All of it"], ["tag", "v0.1.0"]):
+        subprocess.run([*git, *words], check=True)
+    (news,) = publish.unfinished("0.2.0", tmp_path)
+    assert '"Unreleased"' in news
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0\n")
+    open_changes, tagged = publish.unfinished("0.1.0", tmp_path)
+    assert "not committed" in open_changes and "never changes" in tagged
+
+    monkeypatch.setattr(publish, "unfinished", lambda version: [])
+    monkeypatch.setattr(publish, "CHECKS", {"it runs": ["platform"], "it works": ["no_such_module"]})
+    assert publish.main(["--dry-run"]) == 1
+    said = capsys.readouterr().out
+    assert "ok: it runs" in said and "NOT ok: it works" in said and "is not ready" in said
+    monkeypatch.setattr(publish, "CHECKS", {})
+    before = subprocess.check_output(["git", "tag"], cwd=course.ROOT)
+    assert publish.main(["--dry-run"]) == 0
+    assert f"git push {course.address()} main v{torchcourse.__version__}" in capsys.readouterr().out
+    assert subprocess.check_output(["git", "tag"], cwd=course.ROOT) == before
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -219,15 +245,43 @@ def places_of(path):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_links_of_the_release_lead_somewhere(tree):
-    found = []
+def links_in(tree):
+    """All links within the tree: page and link, and whether it leads somewhere."""
     for page in (path for suffix in ("*.md", "*.ipynb") for path in tree.rglob(suffix)):
         for link in (link for link in links_of(page) if not re.match(r"\w+:", link)):
             name, _, place = link.partition("#")
             target = page.parent / name if name else page
-            found.append((f"{page.relative_to(tree)}: {link}", target.exists() and place in {"", *places_of(target)}))
+            yield f"{page.relative_to(tree)}: {link}", target.exists() and place in {"", *places_of(target)}
+
+
+def test_links_of_the_release_lead_somewhere(tree):
+    found = list(links_in(tree))
     assert len(found) > 4 * len(CHAPTERS)
     assert [link for link, leads in found if not leads] == []
+
+
+def test_a_slice_stands_alone(tree, tmp_path):
+    """Two chapters, the whole package, and a page of what they need; links to others lead to the published course."""
+    part, chosen, home = tmp_path / "slice", course.select(["11", "12"]), course.home()
+    written = release(part, chosen=chosen)
+    assert {*written} - {path.relative_to(tree) for path in tree.rglob("*")} == {Path(slices.PAGE)}
+    books = [path for path in written if path.suffix == ".ipynb"]
+    assert {*map(str, books)} == {f"{folder}/{each.name}.ipynb" for folder in ("labs", "notebooks") for each in chosen}
+    (wheel,) = part.glob("*.whl")
+    assert wheel.read_bytes() == (tree / wheel.name).read_bytes(), "the one that is published"
+    assert [link for link, leads in links_in(part) if not leads] == []
+    links = links_of(part / "README.md")
+    for each in CHAPTERS:
+        assert (each.first if each in chosen else f"{home}{each.first.removesuffix('ipynb')}html") in links
+    before, needed = (part / slices.PAGE).read_text(), slices.needed(chosen)
+    assert [each.number for each in needed] == ["02", "04", "05", "06", "09"]
+    assert all(f"- {goal}\n" in before for each in needed for goal in each.goals)
+    assert "| **epoch** |" in before and "| **attention** |" not in before and "- `checkpoint`: " in before
+    (lab,) = part.glob("labs/12*")
+    cells = nbformat.read(lab, as_version=4).cells
+    assert f"({home}labs/13_capstone.html)" in cells[-1].source
+    kept = [Cell(cell.id, cell.source, cell.cell_type == "code") for cell in cells]
+    assert restore(lab.stem, kept)[1:] == ([], []), "it is graded as the lab of the whole course"
 
 
 def test_students_have_a_readme_that_leads_through_the_whole_course(tree):

@@ -121,6 +121,7 @@ def test_another_file_at_the_address_is_refused(python, tmp_path, wheel):
     assert one_sentence(shown) and not any(each.startswith("torchcourse") for each in installed(python))
 
 
+@pytest.mark.weekly
 def test_on_colab_it_installs_the_wheel_and_what_else_is_missing_from_the_package_index(tmp_path, wheel):
     """The real way, with the real package index. Nothing else changes."""
     fresh = new_environment(tmp_path / "least", LEAST)

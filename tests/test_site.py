@@ -80,6 +80,23 @@ def test_every_chapter_is_there(site):
         assert (site / page).is_file(), page
 
 
+def test_portals_can_read_each_chapter(site):
+    """One LearningResource for each, on its first page, with what Bioschemas' TrainingMaterial requires."""
+    script = re.compile(r'<script type="application/ld\+json">(.*?)</script>', re.DOTALL)
+    read = {str(page.relative_to(site)): script.findall(page.read_text()) for page in site.rglob("*.html")}
+    assert {page for page, found in read.items() if found} == {c.first.replace("ipynb", "html") for c in CHAPTERS}
+    for chapter in CHAPTERS:
+        page = chapter.first.replace("ipynb", "html")
+        (content,) = map(json.loads, read[page])
+        required = {"@context", "@type", "@id", "http://purl.org/dc/terms/conformsTo"}
+        assert required | {"description", "keywords", "name"} <= {key for key, value in content.items() if value}
+        assert (content["name"], content["teaches"]) == (chapter.title, chapter.goals)
+        assert content["url"] == content["@id"] == sources.home() + page and content["isPartOf"]["@type"] == "Course"
+        assert content["timeRequired"] == f"PT{chapter.lecture_minutes + chapter.lab_minutes}M"
+    (started,) = map(json.loads, read["notebooks/00_getting_started.html"])
+    assert {"tensor", "device"} <= {*started["keywords"]}
+
+
 def answers(chapter: course.Chapter) -> set[str]:
     """The lines of a chapter's solution that give away an answer and are nowhere else in what students get."""
     solution = (ROOT / "solutions" / f"{chapter.name}.md").read_text(encoding="utf-8")

@@ -145,4 +145,4 @@ def test_actions_are_named_by_commit_and_may_do_little(path):
         if step["uses"].startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
     for job in workflow["jobs"].values():
-        assert set(job.get("permissions", {})) <= {"pages", "id-token"}
+        assert set(job.get("permissions", {})) <= {"pages", "id-token", "issues", "contents"}

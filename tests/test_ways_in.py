@@ -108,6 +108,7 @@ def test_packages_satisfy_the_index(packages):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.weekly
 def test_packages_install_in_an_empty_environment(packages, tmp_path):
     """The wheel with what it needs, PyTorch included, which uv takes from its cache; then the sdist in its place."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -140,13 +141,17 @@ def test_the_citation_is_of_this_version_and_address():
     assert str(about["version"]) == torchcourse.__version__, "run `make build`"
     assert about["repository-code"] == course.address(), "run `make build`"
     assert {"cff-version", "message", "title", "authors"} <= set(about)
+    zenodo = json.loads((ROOT / ".zenodo.json").read_text())
+    assert zenodo["version"] == torchcourse.__version__ and len(zenodo["creators"]) == len(about["authors"])
     assert f"\n## {torchcourse.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
 PAGES = [
     ROOT / "README.md",
     ROOT / "AGENTS.md",
+    ROOT / "CODE_OF_CONDUCT.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     ROOT / "CHANGELOG.md",
     *(ROOT / "docs").glob("*.md"),
 ]

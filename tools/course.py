@@ -4,6 +4,7 @@ import functools
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"lecture": "notebooks", "solution": "solutions"}  # kind of notebook -> folder of its sources
@@ -50,6 +51,11 @@ class Chapter:
         return {"lecture": "notebooks", "lab": "labs"} if self.lecture_minutes else {"lab": "labs"}
 
     @property
+    def first(self) -> str:
+        """The path of the notebook that students open first."""
+        return f"{next(iter(self.published.values()))}/{self.name}.ipynb"
+
+    @property
     def minutes(self) -> str:
         """Those of lecture and lab, for tables: "75 + 45", or "360" where there is only a lab."""
         return f"{self.lecture_minutes} + {self.lab_minutes}" if self.lecture_minutes else str(self.lab_minutes)
@@ -91,3 +97,10 @@ def address(root: Path = ROOT) -> str:
 def students(root: Path = ROOT) -> str:
     """Where the students' tree is published, a repository of its own: `make release` writes the tree."""
     return manifest(root)["repository"]["students"].rstrip("/").removesuffix(".git")
+
+
+def home(root: Path = ROOT) -> str:
+    """Where GitHub Pages will show the site: https://owner.github.io/repository/. Elsewhere "/"."""
+    parts = urlsplit(address(root).removesuffix(".git"))
+    owner, _, name = parts.path.strip("/").partition("/")
+    return f"https://{owner}.github.io/{name}/" if parts.netloc == "github.com" and name else "/"

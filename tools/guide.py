@@ -1,10 +1,13 @@
 """What `make build` writes into pages that people keep: the badges and the course map of README.md, docs/claims.md,
-docs/glossary.md, and the version and address in CITATION.cff.
+docs/glossary.md, the version and address in CITATION.cff, and .zenodo.json, which Zenodo reads in its place.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import yaml
 
 import torchcourse
 from tools import claims, course, glossary
@@ -23,11 +26,34 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
     readme, citation = root / "README.md", root / "CITATION.cff"
     front = between(readme.read_text(encoding="utf-8"), "badges", badges(root))
     cited = re.sub(r"(?m)^version: \S+", f"version: {torchcourse.__version__}", citation.read_text(encoding="utf-8"))
+    cited = re.sub(r"(?m)^repository-code: .*", f"repository-code: {course.address(root)}", cited)
     return {
         readme: between(front, "course map", "\n".join(course_map(course.chapters(root)))),
         root / claims.PAGE: claims.page(root),
         root / glossary.PAGE: glossary.page(root),
-        citation: re.sub(r"(?m)^repository-code: .*", f"repository-code: {course.address(root)}", cited),
+        citation: cited,
+        root / ".zenodo.json": json.dumps(zenodo(yaml.safe_load(cited)), indent=2) + "\n",
+    }
+
+
+def zenodo(citation: dict) -> dict:
+    """CITATION.cff as Zenodo's own form has it. From that file alone Zenodo would make software of the course."""
+    people = [
+        {
+            "name": person.get("name") or f"{person['family-names']}, {person['given-names']}",
+            **{key: person[key].rpartition("orcid.org/")[2] for key in ("orcid", "affiliation") if key in person},
+        }
+        for person in citation["authors"]
+    ]
+    same = {key: citation[key] for key in ("title", "version", "keywords")}
+    return same | {
+        "upload_type": "lesson",
+        "description": citation["abstract"],
+        "creators": people,
+        "access_right": "open",
+        "language": "eng",
+        "license": "cc-by-4.0",
+        "notes": "Text and figures are under CC BY 4.0, the code under the BSD 3-Clause License.",
     }
 
 

@@ -2,7 +2,7 @@
 
 Lectures and labs are those that `make build` makes, whatever has been typed into them since (build.handed_out).
 
-    python -m tools.release [FOLDER]    FOLDER is rebuilt; default release/
+    python -m tools.release [CHAPTER ...]    release/ is rebuilt; of some chapters, it is a slice (tools/slices.py)
 
 The solution notebooks are not in it. The checks in the package are, with the reference code that they compare answers
 with: a checker that runs on a student's machine cannot hide it. Grades come from `make grade`, on your machine.
@@ -19,12 +19,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from nbformat import NotebookNode
 
-from tools import build, guide
-from tools.course import ROOT, chapters, manifest, students
+from tools import build, guide, slices
+from tools.course import ROOT, Chapter, chapters, manifest, select, students
 
 TROUBLE = "docs/troubleshooting.md"
 FILES = ("Dockerfile", "LICENSE", "LICENSE-TEXT", "constraints.txt", "course.toml", "environment.yml", "pyproject.toml")
@@ -34,8 +35,8 @@ IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".ipynb_checkpoint
 UNRELEASED = 'PACKAGE = ""'  # this line of tools/setup_cell.py is filled in
 
 
-def release(folder: Path, root: Path = ROOT) -> list[Path]:
-    """Write the students' tree into `folder`; returns the files written, relative to it.
+def release(folder: Path, root: Path = ROOT, chosen: Sequence[Chapter] = ()) -> list[Path]:
+    """Write the students' tree into `folder`; returns the files written, relative to it. chosen: chapters, if not all.
 
     Raises SystemExit where it would replace a folder that it did not make itself.
     """
@@ -44,7 +45,7 @@ def release(folder: Path, root: Path = ROOT) -> list[Path]:
         raise SystemExit(
             f"{folder} is not empty and was not made by `make release`: choose another folder or move it away."
         )
-    books = notebooks(root)
+    books = notebooks(root, chosen)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     mark.touch()
@@ -52,7 +53,9 @@ def release(folder: Path, root: Path = ROOT) -> list[Path]:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy2(root / name, folder / name)
     shutil.copytree(root / "src", folder / "src", ignore=IGNORED)
-    (folder / "README.md").write_text(readme(root), encoding="utf-8")
+    (folder / "README.md").write_text(readme(root, chosen), encoding="utf-8")
+    if 0 < len(chosen) < len(chapters(root)):
+        (folder / slices.PAGE).write_text(slices.before(chosen, books, root), encoding="utf-8")
     shutil.copy2(AGENTS, folder / "AGENTS.md")
     package = published(build_wheel(folder, root), root)
     for name, notebook in books.items():
@@ -61,24 +64,30 @@ def release(folder: Path, root: Path = ROOT) -> list[Path]:
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
-def notebooks(root: Path = ROOT) -> dict[str, NotebookNode]:
+def notebooks(root: Path = ROOT, chosen: Sequence[Chapter] = ()) -> dict[str, NotebookNode]:
     """The notebooks that students get, by path. Raises SystemExit as build.handed_out does."""
-    return {
+    books = {
         f"{folder}/{chapter.name}.ipynb": build.handed_out(chapter, kind, root)
-        for chapter in chapters(root)
+        for chapter in chosen or chapters(root)
         for kind, folder in chapter.published.items()
     }
+    for path, book in books.items():
+        for cell in (cell for cell in book.cells if cell.cell_type == "markdown"):
+            cell.source = slices.outward(cell.source, path.partition("/")[0], books.keys(), root)
+    return books
 
 
-def readme(root: Path = ROOT) -> str:
+def readme(root: Path = ROOT, chosen: Sequence[Chapter] = ()) -> str:
     """What students read first: the words are in tools/students.md, the course map comes from course.toml."""
-    every = chapters(root)
-    first = f"{next(iter(every[0].published.values()))}/{every[0].name}.ipynb"
+    here = chosen or chapters(root)
+    others = [f"[{c.number} · {c.title}]({slices.online(c.first, root)})" for c in chapters(root) if c not in here]
     return (Path(__file__).with_name("students.md").read_text(encoding="utf-8")).format(
         title=manifest(root)["title"],
-        first=first,
-        colab=guide.on_colab(first, root) or students(root),
-        map="\n".join(guide.course_map(every)),
+        before=f"[what you need of other chapters]({slices.PAGE}), then " if others else "",
+        first=here[0].first,
+        colab=guide.on_colab(here[0].first, root) or students(root),
+        map="\n".join(guide.course_map(here)),
+        others=f"\nThe other chapters are online: {', '.join(others)}.\n" if others else "",
     )
 
 
@@ -119,8 +128,8 @@ def unreleased(setup: str) -> str:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "release"
-    written = release(target)
+    target = ROOT / "release"
+    written = release(target, chosen=select(sys.argv[1:]))
     print(
         f"{len(written)} files for students in {target}/; its README.md says how to begin. The solution notebooks are "
         "not among them, but the checks hold reference code: see docs/release.md, which also says how to publish. "

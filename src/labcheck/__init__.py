@@ -9,6 +9,7 @@ from the bottom up:
     ranks, rank_server, collectives   an answer in several processes
     exercise, spec                 an exercise; the judge of one that is a function of its inputs
     reports, board                 what checks found, kept for the student and counted for a class
+    certificate                    the same as a page to print
     judge, lab                     from an answer to its outcome; what a lab calls
     authoring                      what the file of an exercise imports, in one place
 """

@@ -24,7 +24,7 @@ if "torch" not in sys.modules:
 from torchcourse.errors import CourseError
 from torchcourse.record import record
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["CourseError", "record", "setup"]
 
 

@@ -25,7 +25,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -113,8 +113,7 @@ def mflop(network: str, quick: bool) -> float:
 
 def in_a_process(who: str, task: Task, repeats: int, patience: float = 600) -> dict[str, Any]:
     """Version and images per second, or {"error": sentence}. patience: in seconds; then the library hangs."""
-    # All of them on the CPU: some libraries take a GPU wherever they see one.
-    variables = {"KERAS_BACKEND": "torch", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(torch.get_num_threads())}
     command = [overlay.python(ENVIRONMENT), "-m", "tools.bench.libraries", who, json.dumps(asdict(task)), str(repeats)]
     how = {"capture_output": True, "text": True, "cwd": ROOT, "env": os.environ | variables}
     try:
@@ -179,12 +178,6 @@ def per_sample(task: Task) -> DataLoader:
     return DataLoader(dataset(image_set(task.network, task.images)), task.batch, shuffle=True, num_workers=task.workers)
 
 
-def arrays(task: Task, extra: float = 1.0) -> tuple:
-    """Normalized images [N, C, H, W] and labels as NumPy arrays in memory."""
-    images = image_set(task.network, round(extra * task.images))
-    return models.Normalize(images.name)(images.images).contiguous().numpy(), images.labels.numpy()
-
-
 def adadelta(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.Adadelta(model.parameters(), lr=1.0)
 
@@ -246,60 +239,8 @@ def accelerate(task: Task) -> None:
         optimizer.step()
 
 
-def skorch(task: Task) -> None:
-    """skorch: NeuralNetClassifier.fit on arrays in memory; it keeps a fifth of them for validation."""
-    from skorch import NeuralNetClassifier
-
-    images, labels = arrays(task, extra=1.25)
-    how = {"criterion": nn.CrossEntropyLoss, "optimizer": torch.optim.Adadelta, "lr": 1.0, "batch_size": task.batch}
-    quiet = {"iterator_train__shuffle": True, "verbose": 0}
-    NeuralNetClassifier(partial(Watched, task.network), max_epochs=1, **how, **quiet).fit(images, labels)
-
-
-def fastai(task: Task) -> None:
-    """fastai: DataLoaders of PyTorch's and a Learner, as in its page on migrating from PyTorch."""
-    from fastai.vision.all import DataLoaders, Learner, OptimWrapper, accuracy
-
-    little = replace(task, images=2 * task.batch)
-    loaders = DataLoaders(per_sample(task), per_sample(little), device=torch.device("cpu"))
-    optimizer = partial(OptimWrapper, opt=torch.optim.Adadelta)
-    learner = Learner(loaders, Watched(task.network), loss_func=F.cross_entropy, opt_func=optimizer, metrics=accuracy)
-    with learner.no_bar(), learner.no_logging():
-        learner.fit(1, lr=1.0)
-
-
-def keras(task: Task) -> None:
-    """Keras on the torch backend: its own layers, `fit` on arrays in memory, as in its MNIST example."""
-    import keras
-    from keras import layers
-
-    class Watch(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            MOMENTS.append(time.perf_counter())
-
-    images, labels = arrays(task)
-    model = keras.Sequential(
-        [
-            keras.Input(shape=(28, 28, 1)),
-            layers.Conv2D(32, kernel_size=(3, 3), activation="relu"),
-            layers.Conv2D(64, kernel_size=(3, 3), activation="relu"),
-            layers.MaxPooling2D(pool_size=(2, 2)),
-            layers.Dropout(0.25),
-            layers.Flatten(),
-            layers.Dense(128, activation="relu"),
-            layers.Dropout(0.5),
-            layers.Dense(10),
-        ]
-    )
-    assert model.count_params() == sum(p.numel() for p in models.MnistExample().parameters())
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer=keras.optimizers.Adadelta(learning_rate=1.0, rho=0.9), loss=loss, metrics=["accuracy"])
-    images = images.transpose(0, 2, 3, 1).copy()  # Keras expects the channels last
-    model.fit(images, labels, batch_size=task.batch, epochs=1, verbose=0, callbacks=[Watch()])
-
-
 # The order is that of the table.
-CONTESTANTS = {function.__name__: function for function in (ours, loop, lightning, accelerate, skorch, fastai, keras)}
+CONTESTANTS = {function.__name__: function for function in (ours, loop, lightning, accelerate)}
 
 
 def train(name: str, task: Task) -> float:

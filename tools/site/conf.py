@@ -1,5 +1,6 @@
 """Settings of Sphinx for the site, and the little that it needs beyond them. Started by `python -m tools.site`."""
 
+import json
 import re
 
 from pygments.lexers import PythonLexer
@@ -7,7 +8,7 @@ from pygments.token import Comment
 from sphinx.application import Sphinx
 
 from tools import course, slides
-from tools.site import docstrings, sources
+from tools.site import docstrings, metadata, sources
 
 project = html_title = course.manifest()["title"]
 project_copyright = "the authors. Text and pictures CC BY 4.0, code BSD 3-Clause"
@@ -89,7 +90,18 @@ class CellLexer(PythonLexer):
     tokens = {"root": [(r"^(%%?\w|!).*\n?", Comment.Preproc), *PythonLexer.tokens["root"]]}  # noqa: RUF012
 
 
+RESOURCES = metadata.resources()
+
+
+def describe(app: Sphinx, page: str, template: str, context: dict, document: object) -> None:
+    """Sphinx's event: put what portals read into the head of a chapter's page."""
+    if page in RESOURCES:
+        text = json.dumps(RESOURCES[page], ensure_ascii=False).replace("<", r"\u003c")  # no </script> inside
+        context["metatags"] += f'<script type="application/ld+json">{text}</script>'
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("html-page-context", describe)
     app.add_lexer("course-cell", CellLexer)
     app.connect("autodoc-process-docstring", docstrings.process_docstring)
     app.connect("autodoc-skip-member", docstrings.skip)

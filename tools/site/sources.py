@@ -8,14 +8,13 @@ import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import nbformat
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tools import course, release
 from tools.build import as_bytes, handed_out
-from tools.course import LAYERS, ROOT, Chapter
+from tools.course import LAYERS, ROOT, Chapter, home
 from tools.site import notebook
 
 THEME = Path(__file__).resolve().parent / "theme"
@@ -109,10 +108,3 @@ def add_templates(sources: Sources, chapters: list[dict], guide: list[str], root
         whole = folder.is_dir() and "__all__" not in (folder / "__init__.py").read_text(encoding="utf-8")
         modules = [name, *(f"{name}.{path.stem}" for path in sorted(folder.glob("[!_]*.py")) if whole)]
         sources.pages[f"api/{name}.rst"] = environment.get_template("module.rst").render(modules=modules).encode()
-
-
-def home(root: Path = ROOT) -> str:
-    """Where GitHub Pages will show the site: https://owner.github.io/repository/. Elsewhere "/"."""
-    parts = urlsplit(course.address(root).removesuffix(".git"))
-    owner, _, name = parts.path.strip("/").partition("/")
-    return f"https://{owner}.github.io/{name}/" if parts.netloc == "github.com" and name else "/"

@@ -110,6 +110,12 @@ def judge_latencies(yours: Sequence, expected: list, others: dict[str, list], le
         "batch starts.",
     )
     wrong_if(
+        near(yours, sorted(expected)),
+        "sorted_in_place",
+        "These are the right latencies, but not in the order of the requests: `.sort()` sorts your list itself.",
+        look="`sorted(latencies)` makes a new list",
+    )
+    wrong_if(
         near(yours, others["unlimited"]),
         "no_limit",
         "Your server takes everything that waits. A batch has at most `most` requests; the others wait for the next.",

@@ -58,8 +58,9 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             seen["bytes"] >= 100_000,
             "images_in_file",
-            f"The file has {seen['bytes']:,} bytes, for a network of a few kB: a slice of a tensor brings all of it.",
-            look="the example that you export with: `torch.zeros_like`, or a clone",
+            f"The file has {seen['bytes']:,} bytes, for a network of a few kB: the example that you export "
+            "with is in it, and a slice brings the whole tensor.",
+            look="two images are enough: `torch.zeros_like(images[:2])`, or `images[:2].clone()`",
         )
 
 

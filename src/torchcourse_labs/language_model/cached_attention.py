@@ -91,6 +91,13 @@ def judge_piece(seen: dict, attention: nn.Module, x: Tensor, past: int) -> None:
         f"{here}, queries and keys of the new ones are rotated to the wrong positions: the first is at {past}.",
         look="`rotate(…, start)`: start is the number of tokens in the cache, before the new ones join them",
     )
+    value = attention.qkv(x).unflatten(-1, (3, attention.heads, -1))[:, :, 2].transpose(1, 2)  # [B, heads, T, ...]
+    order, look = past and near(seen["cache"][1], value.roll(new, -2)), "`torch.cat([cache[1], value], -2)`"
+    wrong_if(
+        order, "new_first", f"{here}, you put the new ones before the old ones. They come later in the text.", look
+    )
+    bare = yours.shape == right.shape and near(attention.out(yours), right)
+    wrong_if(bare, "no_out", "What the heads have collected is joined, but `attention.out` has not been applied to it.")
     if not past and not near(yours, right):
         mixed = near(
             seen["cache"][1], attention.qkv(x).unflatten(-1, (attention.heads, 3, -1))[..., 2, :].transpose(1, 2)
@@ -99,7 +106,10 @@ def judge_piece(seen: dict, attention: nn.Module, x: Tensor, past: int) -> None:
         key = attention.qkv(x).unflatten(-1, (3, attention.heads, -1))[:, :, 1]  # [B, T, heads, ...]
         turned = near(seen["cache"][0], rotate(key).transpose(1, 2))
         wrong_if(turned, "heads_turned", "Move the heads before the tokens first; you rotate by head number.")
-    look = "queries and keys rotated once (those in the cache have been), values never; the mask; how heads are joined"
+    look = (
+        "`view(B, T, heads, -1).transpose(1, 2)` makes heads, `.transpose(1, 2).flatten(-2)` joins them; queries and "
+    )
+    look += "keys are rotated once (those in the cache have been), values never; the mask"
     same(yours, right, f"{here}, your output", look=look)
     expected = (len(x), attention.heads, x.shape[1], x.shape[2] // attention.heads)
     look = "what you return for the next call: the old and the new, joined along the tokens"
@@ -109,7 +119,7 @@ def judge_piece(seen: dict, attention: nn.Module, x: Tensor, past: int) -> None:
 
 exercise = Exercise(
     title="Compute nothing twice",
-    minutes=10,
+    minutes=16,
     difficulty=4,
     points=4,
     takeaway="A step of generation costs as much as one token, not as much as the text so far. You pay in memory.",

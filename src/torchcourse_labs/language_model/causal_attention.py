@@ -50,6 +50,12 @@ def masked_late(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def explain(yours: Tensor, _: Tensor, query: Tensor, key: Tensor, value: Tensor) -> None:
     wrong_if(
+        yours.isnan().any(),
+        "nan",
+        "Your result has nan: 0 times infinity is nan, and so is the softmax of a row that is -inf everywhere.",
+        look="`masked_fill(…, -torch.inf)`, which multiplies nothing",
+    )
+    wrong_if(
         near(yours, attend(query, key, value, ahead=99)),
         "sees_ahead",
         f"With {query.shape[-2]} queries and {key.shape[-2]} keys, your queries see later positions, too.",
@@ -66,7 +72,7 @@ def explain(yours: Tensor, _: Tensor, query: Tensor, key: Tensor, value: Tensor)
 
 exercise = Exercise(
     title="Look back, never ahead",
-    minutes=10,
+    minutes=13,
     difficulty=3,
     points=3,
     takeaway="The mask is the only thing that makes it causal. With fewer queries than keys, align it at the end: "

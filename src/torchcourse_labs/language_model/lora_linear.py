@@ -127,7 +127,7 @@ def judge_rest(seen: dict, base: nn.Linear, scale: float, x: Tensor, update: Ten
 
 exercise = Exercise(
     title="LoRA: learn a small update",
-    minutes=8,
+    minutes=12,
     difficulty=3,
     points=3,
     takeaway="Few numbers train, and once they have, they cost nothing: the update goes into the weight.",

@@ -60,7 +60,7 @@ def explain(yours: list, expected: list, tokens: list[int], pair: tuple[int, int
 
 exercise = Exercise(
     title="Merge a pair",
-    minutes=6,
+    minutes=8,
     difficulty=1,
     points=1,
     takeaway="A tokenizer is trained by repeating this: merge the most frequent pair, and write down which it was.",

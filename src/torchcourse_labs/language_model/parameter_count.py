@@ -55,7 +55,7 @@ def judge_case(yours: dict, expected: dict, vocabulary: int, width: int, depth: 
 
 exercise = Exercise(
     title="How large is it?",
-    minutes=8,
+    minutes=10,
     difficulty=2,
     points=2,
     takeaway="About 12 × depth × width² and an embedding: from these two numbers follow memory, time, and cost.",

@@ -44,7 +44,10 @@ def checked(tokens: Any, logits: Tensor) -> Tensor:
     rows, classes = logits.shape
     good = isinstance(tokens, Tensor) and tokens.shape == (rows,) and tokens.dtype == torch.int64
     if not good or not tokens.numel() or not 0 <= tokens.min() <= tokens.max() < classes:
-        look = "`torch.multinomial` returns [B, 1]: `.squeeze(-1)`, which keeps the axis of a batch of one"
+        look = (
+            "`argmax(-1)` takes one in each row; `torch.multinomial` returns [B, 1]: `.squeeze(-1)`, which keeps the "
+        )
+        look += "axis of a batch of one"
         expected = f"an int64 tensor of shape ({rows},), from 0 to {classes - 1}"
         raise Incorrect("Your function should return a token for each row.", expected, show(tokens), look)
     return tokens.cpu()
@@ -118,7 +121,7 @@ def judge_case(tokens: Tensor, pair: Tensor, options: dict) -> None:
 
 exercise = Exercise(
     title="Draw the next token",
-    minutes=12,
+    minutes=18,
     difficulty=3,
     points=4,
     takeaway="A model gives a distribution; how to draw from it is your decision, and needs no training.",

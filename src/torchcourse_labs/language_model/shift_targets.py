@@ -25,7 +25,7 @@ def windows(tokens: Tensor, length: int, step: int) -> tuple[Tensor, Tensor]:
 
 exercise = Exercise(
     title="What comes next?",
-    minutes=6,
+    minutes=8,
     difficulty=2,
     points=2,
     takeaway="Each token is a training example, and the text itself holds the labels: nobody had to write them.",

@@ -52,10 +52,18 @@ def watched_run(answer: Callable, model: nn.Module, batches: Batches, epochs: in
 
 def judge(answer: Any, rng: Inputs) -> None:
     model, batches, epochs = draw(rng)
-    with raises_like(
-        "no_scaler_step",
-        "The scaler takes no step: call `scaler.step(optimizer)`, not `optimizer.step()`, before it is updated.",
-        "No inf checks",
+    with (
+        raises_like(
+            "no_scaler_step",
+            "The scaler takes no step: call `scaler.step(optimizer)`, not `optimizer.step()`, before it is updated.",
+            "No inf checks",
+        ),
+        raises_like(
+            "half_weights",
+            "The weights are float16, so their gradients are, too, and the scaler refuses them. Autocast casts "
+            "inside the layers, so leave `model.half()` out.",
+            "unscale FP16 gradients",
+        ),
     ):
         seen = observe(answer, watched_run, model, batches, epochs)
     judge_dtypes(seen, torch.float16)

@@ -31,6 +31,7 @@ WRONG = {
     "waits_until_full": [instead("full")],
     "end_times": [instead("ends")],
     "without_waiting": [instead("batch")],
+    "sorted_in_place": mutants(solution, "ordered = sorted(latencies)", "latencies.sort(); ordered = latencies"),
     "no_limit": mutants(solution, "[:most]", ""),
     "too_early": [instead("blind")],
     "interpolated": [other_p50(statistics.median)],

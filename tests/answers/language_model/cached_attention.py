@@ -50,6 +50,14 @@ WRONG = {
     "split": mutants(
         solution, "(3, attention.heads, -1)).permute(2, 0, 3", "(attention.heads, 3, -1)).permute(3, 0, 2"
     ),
+    "new_first": mutants(
+        solution,
+        JOINED,
+        "key, value = torch.cat([key, cache[0]], -2), torch.cat([value, cache[1]], -2)",
+    ),
+    "no_out": mutants(
+        solution, "attention.out(collected.transpose(1, 2).flatten(-2))", "collected.transpose(1, 2).flatten(-2)"
+    ),
     "heads_turned": mutants(
         solution, ROTATED, "(rotate(y.transpose(1, 2), start).transpose(1, 2) for y in (query, key))"
     ),
@@ -57,9 +65,6 @@ WRONG = {
         *mutants(by_hand, "return [", "k = rotate(k); return ["),
         *mutants(solution, ROTATED, "query, key", "rotate(query, start), key"),
         *mutants(solution, ".transpose(1, 2)", ""),
-        *mutants(
-            solution, "attention.out(collected.transpose(1, 2).flatten(-2))", "collected.transpose(1, 2).flatten(-2)"
-        ),
         *mutants(solution, "(key, value)\n", "(key[..., -4:, :], value[..., -4:, :])\n"),
         *mutants(solution, ", (key, value)\n", "\n"),
     ],

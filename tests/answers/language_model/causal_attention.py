@@ -37,10 +37,14 @@ WRONG = {
         *mutants(written, "key.transpose(-1, -2)", "key.T", "key.transpose(1, 2)"),
     ],
     "scale": mutants(written, f" / {SCALE}", "", f" / {SCALE} / {SCALE}"),
+    "nan": [
+        *mutants(written, MASK, ' + (1 - ~mask * 1.0) * float("-inf")'),
+        *mutants(written, "triu", "tril"),
+        *mutants(written, "dim=-1", "dim=1"),
+    ],
     "zero_score": mutants(written, 'float("-inf")', "0"),
     None: [
-        *mutants(written, "dim=-1", "dim=-2", "dim=1"),
-        *mutants(written, "triu", "tril"),
+        *mutants(written, "dim=-1", "dim=-2"),
         *mutants(written, "torch.ones(T, S)", "torch.ones(T, T)"),
         *mutants(written, "weights @ value", "weights", "weights.mT @ value"),
         lambda query, key, value: written(query, key, value).transpose(0, -2),

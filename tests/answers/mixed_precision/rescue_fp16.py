@@ -55,6 +55,10 @@ WRONG = {
         mutant(solution, (SCALE, "loss"), (STEP, "optimizer.step()"), (UPDATE, "pass")),
         *mutants(solution, SCALER, "torch.amp.GradScaler()"),
     ],
+    "half_weights": [
+        *mutants(solution, "optimizer = torch.optim", "model.half(); optimizer = torch.optim"),
+        *mutants(solution, LOSS, "F.mse_loss(model.half()(x.half()), y.half())"),
+    ],
     "no_scaler_step": mutants(solution, STEP, "optimizer.step()"),
     "no_step": [
         *mutants(solution, "with torch", f"scaler = {SCALER}\n            with torch"),
@@ -67,7 +71,6 @@ WRONG = {
         *mutants(by_hand, "p.grad.div_(1024)", "pass"),
         *mutants(solution, LOSS, "F.mse_loss(model(x), y, reduction='sum')"),
         *mutants(solution, EPOCHS, "range(1)"),
-        *mutants(solution, LOSS, "F.mse_loss(model.half()(x.half()), y.half())"),
         *mutants(solution, SCALER, "torch.amp.GradScaler('cpu', init_scale=1.0)"),
         *mutants(solution, STEP, f"{STEP}; {STEP}"),
         *mutants(solution, UPDATE, "pass"),
