@@ -48,6 +48,11 @@ def why_not() -> str:
     if missing:
         command = f"apt-get install --no-install-recommends {' '.join(missing)}"
         return f"The practice cluster needs Slurm, and this machine lacks part of it. On Debian or Ubuntu: `{command}`."
+    uids = Path("/proc/self/uid_map")
+    if (
+        os.geteuid() == 0 and uids.exists() and uids.read_text().split()[2] == "1"
+    ):  # nobody else that Slurm could become
+        return "The practice cluster runs as root or as you. Here you are root in name only: start it as yourself."
     probe = ["sh", "-c", f"PATH=$PATH:{SYSTEM}; {PROBE}"]
     tried = subprocess.run([*_unshare(), *probe], capture_output=True, text=True)
     if tried.returncode:
