@@ -132,6 +132,12 @@ def judge_block(seen: dict, x: Tensor, every: Tensor, outputs: int, here: str) -
     same_shape = x.shape == every.shape and x.shape[1] == outputs
     sums = [outputs_of[3] + value for value in ([x] if same_shape else shortcut)]
     wrong_if(
+        same_shape and any(near(output, outputs_of[3] + value) for value in shortcut),
+        "always_conv",
+        f"{here}, nothing changes the shape, so the shortcut is the input itself. Yours has a convolution.",
+        look="`nn.Identity()`, unless stride or channels change: decide it in `__init__`",
+    )
+    wrong_if(
         not any(near(output, total) or near(output, F.relu(total)) for total in sums),
         "not_the_sum",
         f"{here}, your block does not return the sum of branch and shortcut, each of them once and as it is.",

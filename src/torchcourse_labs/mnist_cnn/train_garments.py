@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import TensorDataset
 
 from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, wrong_if
@@ -42,7 +42,7 @@ def trained(answer: Callable, images: Tensor, labels: Tensor, steps: int, unseen
     def count(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         taken.update(p for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
 
-    with register_optimizer_step_pre_hook(count):
+    with register_optimizer_step_post_hook(count):
         model = call(answer, budget, may_change=True, may_return_none=True)
     if not isinstance(model, nn.Module):
         return {"instead": model}
@@ -68,15 +68,14 @@ def judge(answer: Any, rng: Inputs) -> None:
         "`cross_entropy` has a softmax inside.",
         look="the last line of `forward`, or the last layer in `__init__`",
     )
-    fewer = seen["used"] < STEPS or 0 < seen["most"] < STEPS - 1  # `step(closure)` begins without a gradient
     wrong_if(
-        fewer or (accuracy < ENOUGH and steps < STEPS),
+        seen["used"] < STEPS or 0 < seen["most"] < STEPS or (accuracy < ENOUGH and steps < STEPS),
         "few_steps",
         f"You took {seen['used']} of the 80 batches, and the network that you return has taken {steps} steps with a "
         "gradient. Take one step with each batch, and with nothing else.",
-        look="a `return` or `break` inside the loop, if you took few batches; if you took all, `loss.backward()`, then "
-        "`optimizer.step()`, for each, and no `zero_grad` between the two; an optimizer of another network, or a "
-        "network made inside the loop",
+        look="a `return` or `break` inside the loop, if you took few batches; if you took all, a `next(iter(batches))` "
+        "before the loop, or a batch without `loss.backward()`, then `optimizer.step()`; a `zero_grad` between the two; an "
+        "optimizer of another network, or a network made inside the loop",
     )
     wrong_if(
         accuracy >= ENOUGH and near(between, (logits[::2] + logits[1::2]) / 2, atol=1e-3),

@@ -71,7 +71,9 @@ def judge_network(answer: Any, widths: list[int], images: Tensor, seed: int) -> 
     look = "a ReLU after each hidden layer, and none after the last"
     linear = widths and near(seen["eval"], logits(seen["weights"], widths, images, relu=False), 1e-4, 1e-5)
     wrong_if(linear, "no_relu", "There is no ReLU, so your layers together amount to a single one.", look=look)
-    look = "after the last layer comes nothing: no softmax, no ReLU, no dropout. In eval mode, dropout is off"
+    look = (
+        "in eval mode, dropout is off (`F.dropout` needs `training=self.training`), and nothing follows the last layer"
+    )
     same(seen["eval"], right, "What your network returns in eval mode", rtol=1e-4, atol=1e-5, look=look)
     look = "`nn.Dropout(0.2)` after the ReLU of each hidden layer, and nowhere else"
     wrong_if(widths and near(seen["train"], right), "no_dropout", "In train mode, nothing is dropped.", look=look)

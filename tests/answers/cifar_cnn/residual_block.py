@@ -45,8 +45,8 @@ WRONG = {
         *mutants(ResidualBlock, f"{FIRST}, padding=1", FIRST),
         *mutants(ResidualBlock, "outputs, outputs, 3", "outputs, outputs, 3, stride"),
     ],
+    "always_conv": mutants(ResidualBlock, FITS, "False"),
     "not_the_sum": [
-        *mutants(ResidualBlock, FITS, "False"),
         *mutants(ResidualBlock, BRANCH, f"F.relu({BRANCH})"),
         *mutants(ResidualBlock, SUM, BRANCH),
     ],

@@ -25,6 +25,7 @@ WRONG = {
         *mutants(solution, STEP, "break", "optimizer.zero_grad(); optimizer.step()"),
         *mutants(solution, "    return model", "        return model", "    return SmallNet()"),
         *mutants(solution, "in batches", "in [*batches][:70]"),
+        *mutants(solution, "for images", "batches = iter(batches); next(batches)\n    for images"),
     ],
     "linear": mutants(solution, NETWORK, "nn.Sequential(nn.Flatten(), nn.Linear(784, 10))"),
     None: [
