@@ -32,6 +32,7 @@ def use_style() -> None:
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": True,
+            "axes.axisbelow": True,
             "axes.titlelocation": "left",
             "grid.color": "#E0E0E0",
             "grid.linewidth": 0.8,
@@ -105,7 +106,6 @@ def curves(series: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, star
     figure, ax = plt.subplots()
     for label, values in series.items():
         ax.plot([start + i for i in range(len(values))], [float(v) for v in values], label=label)
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.legend()
     return figure

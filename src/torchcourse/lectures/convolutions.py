@@ -6,7 +6,6 @@
 Each returns the figure; `plots.show(alt)` shows it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -55,10 +54,11 @@ def boxes(stages: Mapping[str, Sequence[int]]) -> Figure:
     """Draw what each layer of a network hands on: images as boxes, rows of numbers as bars.
 
     stages: what made it -> its shape without the batch, (C, H, W) or (N,). A box is as high (and as deep) as the image
-    is large, and as thick as it has channels.
+    is large, and as thick as it has channels; a bar is as high as its row is long, on a scale of its own.
     """
     figure, ax = plt.subplots(figsize=(9.5, 3.3))
     largest = max((shape[-1] for shape in stages.values() if len(shape) == 3), default=1)
+    longest = max((shape[0] for shape in stages.values() if len(shape) == 1), default=1)
     channels = sum(shape[0] for shape in stages.values() if len(shape) == 3)
     each, x = min(0.055, 10 / max(1, channels)), 0.0  # how thick a channel is: many have to share the width
     for index, (name, shape) in enumerate(stages.items()):
@@ -67,7 +67,7 @@ def boxes(stages: Mapping[str, Sequence[int]]) -> Figure:
             right = _cuboid(ax, x, -side / 2, thick, side, 0.42 * side, COLORS[0] if index else GREY)
             label = f"{shape[0]} × {shape[1]} × {shape[2]}"
         elif len(shape) == 1:
-            thick, side = 0.16, 0.35 + 0.8 * math.log10(shape[0])
+            thick, side = 0.16, max(0.06, 2.6 * shape[0] / longest)
             right = _cuboid(ax, x, -side / 2, thick, side, 0.06, COLORS[2])
             label = f"{shape[0]}"
         else:

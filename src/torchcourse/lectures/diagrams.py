@@ -150,7 +150,7 @@ def einsum(equation: str, *operands: torch.Tensor) -> Figure:
         rows, columns, depth = _layers(tensor)
         bottom = 0.6 + (height + rows + 0.5 * (depth - 1)) / 2  # all centered on one line
         _layered_grid(ax, letters, tensor, left, bottom, chosen, summed, color)
-        sign = ("×" if index < len(operands) - 1 else "=") if index < len(operands) else ""
+        sign = ("," if index < len(operands) - 1 else "→") if index < len(operands) else ""  # as in the equation
         ax.text(left + columns + 0.5 * (depth - 1) + 0.6, 0.6 + height / 2, sign, ha="center", va="center", size=16)
     note = f"{equation}:  " + (f"{', '.join(summed)} summed over" if summed else "nothing is summed over")
     ax.text(0.7, height + 1.85, note, ha="left", va="center", family="monospace")

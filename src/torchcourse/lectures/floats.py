@@ -218,7 +218,6 @@ def draw_ranges(*kinds: str | torch.dtype) -> Figure:
     ax.set_yticklabels([form.name for form in forms], family="monospace")
     ax.set_xlabel("size of the numbers; hatched: subnormal, with fewer and fewer bits")
     ax.grid(visible=False, axis="y")
-    ax.set_axisbelow(True)
     return figure
 
 

@@ -333,7 +333,6 @@ def draw_peaks(peaks: Mapping[str, Mapping[str, int]]) -> Figure:
         left = [done + size for done, size in zip(left, sizes, strict=True)]
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    ax.set_axisbelow(True)
     ax.set_xlabel("MiB on a rank at the peak of a step")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=len(kinds), fontsize=9)
     return figure
