@@ -8,9 +8,8 @@ from torchcourse import models
 from torchcourse.lectures import roofline
 
 
-def test_a_measured_machine_has_ceilings_that_meet():
-    machine = roofline.measure("cpu", quick=True)
-    assert machine.peak > 0 and machine.cache >= machine.memory > 0
+def test_the_ceilings_of_a_machine_meet():
+    machine = roofline.Machine(peak=200e9, memory=30e9, cache=200e9)
     assert machine.ceiling(machine.ridge) == pytest.approx(machine.peak)
     assert machine.ceiling(machine.ridge / 10) == pytest.approx(machine.peak / 10)
     assert machine.ceiling(machine.ridge * 10) == machine.peak
@@ -29,7 +28,7 @@ def test_what_counts_as_an_operation_and_as_a_byte():
 
 
 def test_the_limit_is_the_nearest_ceiling():
-    machine = roofline.Machine("a device", peak=1.0, memory=1.0, cache=2.0)
+    machine = roofline.Machine(peak=1.0, memory=1.0, cache=2.0)
     for rate, intensity, limit in (
         (0.9, 100, "arithmetic"),
         (0.09, 0.1, "memory"),

@@ -1,6 +1,6 @@
 """What a device can do at most, and how close parts of a model come to it.
 
-    machine = roofline.measure()                        two seconds: products of matrices, and copies
+    machine = roofline.Machine(peak, memory, cache)     what a device can do at most; chapter 08 measures it
     parts = roofline.layers(model, images)              operations, bytes and seconds of every layer
     roofline.draw(machine, parts)
 
@@ -8,6 +8,7 @@ A layer cannot be faster than the arithmetic of the device, and not faster than 
 the two decides depends on the layer's *intensity*: how many operations it does for each byte that it reads or writes.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,26 +19,21 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from torchcourse import device as devices
 from torchcourse import timing
 from torchcourse.plots import COLORS
 
-CACHED = 2**18  # bytes of a copy that stays in a core's own cache
-LARGE = 2**27  # bytes of a copy that doesn't fit into any cache
-MARKERS = "os^Dv<>Ph*X"
+INK = "#555555"
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The two ceilings of a device, measured.
+    """The ceilings of a device.
 
     peak: floating-point operations per second, in products of float32 matrices.
     memory: bytes per second, read and written, of a copy that fits into no cache.
-    cache: the same of copies that stay in the cache of each core; on a GPU, where nothing is measured for it, equal to
-        `memory`.
+    cache: the same of copies that stay in the cache of each core.
     """
 
-    device: str
     peak: float
     memory: float
     cache: float
@@ -76,56 +72,6 @@ class Work:
         if self.rate < 0.1 * machine.ceiling(self.intensity):
             return "overhead"
         return "memory" if self.intensity < machine.ridge else "arithmetic"
-
-
-def measure(device: torch.device | str | None = None, quick: bool = False) -> Machine:
-    """Measure the ceilings of a device.
-
-    device: None means the best one here. quick: small sizes, for tests; the numbers mean little then.
-
-    The best of several tries counts: a ceiling is what the device can do, and other programs only ever take from it.
-    """
-    place = torch.device(device) if device is not None else devices.best()
-    on_gpu = place.type != "cpu"
-    repeats = 2 if quick else 15  # many short tries: some of them are undisturbed
-    sizes = (128,) if quick else (4096, 8192) if on_gpu else (512, 1024)
-    peak = max(_multiplying(size, place, repeats) for size in sizes)
-    memory = _copying(2**20 if quick else 8 * LARGE if on_gpu else LARGE, place, repeats)
-    cache = memory if on_gpu else max(memory, _copying_in_caches(place, repeats))
-    return Machine(devices.describe(place), peak, memory, cache)
-
-
-def _multiplying(size: int, device: torch.device, repeats: int) -> float:
-    """Operations per second of a product of two square matrices."""
-    a, b = (torch.randn(size, size, device=device) for _ in range(2))
-    product = torch.empty_like(a)
-    return 2 * size**3 / timing.seconds(lambda: torch.mm(a, b, out=product), repeats, on=device).low
-
-
-def _copying(size: int, device: torch.device, repeats: int) -> float:
-    """Bytes per second, read and written, of copying `size` bytes."""
-    source = torch.ones(size // 4, device=device)
-    target = torch.empty_like(source)
-    times = max(1, 2**22 // size)  # several small copies for one reading of the clock
-
-    def copy() -> None:
-        for _ in range(times):
-            target.copy_(source)
-
-    return 2 * times * size / timing.seconds(copy, repeats, on=device).low
-
-
-def _copying_in_caches(device: torch.device, repeats: int) -> float:
-    """The same for copies that stay in a core's cache: of one core, times the cores that PyTorch uses.
-
-    With all threads at once, waking them would take longer than so small a copy.
-    """
-    cores = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return cores * _copying(CACHED, device, repeats)
-    finally:
-        torch.set_num_threads(cores)
 
 
 @torch.no_grad()
@@ -179,35 +125,29 @@ def layers(model: nn.Module, *inputs: Tensor, least: float = 0.02) -> list[Work]
     return found
 
 
-def draw(machine: Machine, works: list[Work], title: str = "") -> Figure:
-    """Ceilings as lines, works as points, both axes logarithmic."""
+def draw(machine: Machine, works: list[Work]) -> Figure:
+    """Ceilings as lines, works as points with their names, both axes logarithmic."""
     figure, ax = plt.subplots(figsize=(7.6, 4.4))
-    intensities = [one.intensity for one in works]
-    low, high = min(intensities) / 3, max(*intensities, machine.ridge) * 4
+    intensities, rates = [one.intensity for one in works], [one.rate / 1e9 for one in works]
+    peak, low, high = machine.peak / 1e9, min(intensities) / 3, max(*intensities, machine.ridge) * 12
+    bottom, top = min(rates) / 3, max(*rates, peak) * 3
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
+    ax.set(xlabel="intensity (operations per byte)", ylabel="speed (GFLOP/s)")
     for speed, name, style in ((machine.memory, "memory", "-"), (machine.cache, "cache", ":")):
         if name == "cache" and machine.cache < 1.2 * machine.memory:
             continue  # one line says it
-        ridge = machine.peak / speed
-        start = min(low, ridge / 2)
-        label = f"{name}, {speed / 1e9:,.0f} GB/s"
-        ax.plot([start, ridge], [start * speed / 1e9, machine.peak / 1e9], style, color="#555555", lw=1.5, label=label)
-    ax.plot([machine.peak / machine.cache, high], [machine.peak / 1e9] * 2, "-", color="#555555", linewidth=1.5)
-    label = f"arithmetic, {machine.peak / 1e9:,.0f} GFLOP/s"
-    ax.text(high, machine.peak / 1e9 * 1.1, label, ha="right", va="bottom", fontsize=9, color="#555555")
-    for index, one in enumerate(sorted(works, key=lambda one: -one.rate)):  # the legend from top to bottom, too
-        ax.plot(
-            one.intensity,
-            one.rate / 1e9,
-            marker=MARKERS[index % len(MARKERS)],
-            color=COLORS[index % len(COLORS)],
-            markersize=8,
-            linestyle="",
-            label=one.name,
-        )
-    ax.set(xscale="log", yscale="log", xlim=(low, high), title=title)
-    ax.set_xlabel("intensity (operations per byte)")
-    ax.set_ylabel("speed (GFLOP/s)")
-    rates = [one.rate / 1e9 for one in works]
-    ax.set_ylim(min(rates) / 3, max(*rates, machine.peak / 1e9) * 3)
-    figure.legend(loc="outside right center", fontsize=9)
+        slope = speed / 1e9
+        ax.plot([low / 100, peak / slope, high], [slope * low / 100, peak, peak], style, color=INK, lw=1.5)
+        start = max(low, bottom / slope) * 1.3
+        along = {"rotation": math.degrees(math.atan(slope)), "rotation_mode": "anchor", "transform_rotates_text": True}
+        ax.text(start, 1.1 * slope * start, f"{name}, {slope:,.0f} GB/s", fontsize=9, color=INK, va="bottom", **along)
+    ax.text(high, peak * 1.1, f"arithmetic, {peak:,.0f} GFLOP/s", ha="right", va="bottom", fontsize=9, color=INK)
+    left, height, line = 0.0, peak, {"arrowstyle": "-", "color": INK, "relpos": (0, 0.5)}
+    for one in sorted(works, key=lambda one: -one.rate):
+        point = one.intensity, one.rate / 1e9
+        ax.plot(*point, "o", color=COLORS[0], markersize=7)
+        below = height / (top / bottom) ** (1 / 20)  # a line of text below the name before
+        left = max(left, point[0]) if below < point[1] else point[0]
+        height = min(below, point[1])
+        ax.annotate(one.name, point, (1.4 * left, height), va="center", fontsize=9, arrowprops=line)
     return figure
