@@ -74,7 +74,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         f"You took {seen['used']} of the 80 batches, and the network that you return has taken {steps} steps with a "
         "gradient. Take one step with each batch, and with nothing else.",
         look="a `return` or `break` inside the loop, if you took few batches; if you took all, a `next(iter(batches))` "
-        "before the loop, a batch without `backward()` and then `step()`, a `zero_grad` between the two, an optimizer of "
+        "before the loop, a batch without `backward()` and then `step()`, a `zero_grad` between them, an optimizer of "
         "another network, or a network made inside the loop",
     )
     wrong_if(
