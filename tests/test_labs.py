@@ -17,6 +17,7 @@ from tools import build, course, report, run
 SHORTER = {
     "05_cifar_cnn": ("import STEPS, Budget", "import Budget\nSTEPS = 20"),
     "09_checkpointing": ('accidents = [["SIGUSR1", "13"], ["SIGKILL", "29"], []]', "accidents = [[]]"),
+    "14_language_model": ("for step in range(1000):", "for step in range(200):"),
 }
 
 
