@@ -62,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not problems and not options.dry_run:
         subprocess.run(["bash", "-exc", "\n".join(step for step in todo if " push " not in step)], cwd=ROOT, check=True)
         todo = [step for step in todo if " push " in step]
-    print("\nThen, for a person to do (docs/release.md):", *todo, sep="\n  ")
-    print("  and open a lab by its badge, run its first cell, and make a release of the tag on GitHub")
+    print("\nOnce it is ready:" if problems else "\nNow it is your turn:", *todo, sep="\n  ")
+    print("  and step 5 of docs/release.md")
     return 1 if problems else 0
 
 

@@ -29,7 +29,7 @@ c.Spawner.environment.update(
     {
         "TORCHCOURSE_DATA": f"{COURSE}/data",
         "JUPYTER_CONFIG_PATH": f"{COURSE}/jupyter",
-        "GIT_CONFIG_SYSTEM": f"{COURSE}/gitconfig",  # lets git read a repository that belongs to somebody else
+        "GIT_CONFIG_SYSTEM": f"{COURSE}/gitconfig",  # lets git read a repository that another user owns
         "OMP_NUM_THREADS": "2",  # as many as req_nprocs
     }
 )

@@ -33,7 +33,7 @@ NEEDED = {
     "setpriv": "util-linux",
 }
 NAMESPACES = ["--mount", "--net", "--uts", "--ipc", "--pid"]
-# Without root, one more namespace: whoever opens it stays who they are, and inside may mount and open networks.
+# Without root, one more namespace: inside it, you are still yourself, but may mount file systems and open networks.
 UNSHARE_USER, ENTER_USER = ["--user", "--map-current-user", "--keep-caps"], ["--user", "--preserve-credentials"]
 PROBE = "mount -t tmpfs none /run && ip link add switch type bridge"
 SYSTEM = os.pathsep.join(["/usr/sbin", "/sbin"])  # where daemons live, not always on an ordinary user's PATH
