@@ -132,7 +132,12 @@ def test_why_not_is_one_sentence(monkeypatch):
     monkeypatch.setattr(practice.shutil, "which", lambda program, path: program)
     refused = subprocess.CompletedProcess([], 1, "", "unshare: unshare failed: Operation not permitted\n")
     monkeypatch.setattr(practice.subprocess, "run", lambda *command, **options: refused)
-    for user, words in ((0, "namespaces.*refuses them .unshare.*permitted.[.]$"), (1000, "user namesp.*`sudo make")):
+    for user, users, words in (
+        (0, "0 0 4294967295", "namespaces.*refuses them .unshare.*permitted.[.]$"),
+        (0, "0 1000 1", "root in name only"),
+        (1000, "0 0 4294967295", "user namesp.*`sudo make"),
+    ):
         monkeypatch.setattr(practice.os, "geteuid", lambda user=user: user)
+        monkeypatch.setattr(practice.Path, "read_text", lambda path, users=users: users)  # /proc/self/uid_map
         with pytest.raises(CourseError, match=words):
             practice.Cluster()
