@@ -63,7 +63,7 @@ def steps() -> list[tuple[str, Settings]]:
         ("pixels from −1 to 1", {"pixels": "-1 to 1", "learning_rate": 0.05}),  # the tutorial's training
         ("standardized channels", {"pixels": "standard"}),
         ("batch norm", {"batch_norm": True}),
-        ("more, smaller kernels", {"widths": (8, 16, 32)}),
+        ("six 3×3 convolutions", {"widths": (8, 16, 32)}),
         ("width", {"widths": (16, 32, 64)}),
         ("residual connections", {"residual": True}),
         ("one-cycle schedule", {"one_cycle": True, "learning_rate": 0.2}),
