@@ -354,6 +354,7 @@ def draw_cuts() -> Figure:
     box(ax, 4.9, 0.6, 0.9, 1, tints[0], "y₀")
     box(ax, 5.8, 0.6, 0.9, 1, tints[1], "y₁")
     ax.set_title("by outputs (colwise): parts side by side", fontsize=11)
+    ax.axvline(7.2, color="#BBBBBB", linewidth=1, linestyle="-", clip_on=False)  # two equations, not one
     ax = axes[1]
     box(ax, 0, 0.6, 0.8, 1, tints[0], "x₀")
     box(ax, 0.8, 0.6, 0.8, 1, tints[1], "x₁")
@@ -366,7 +367,7 @@ def draw_cuts() -> Figure:
     for ax in axes:
         ax.text(1.95, 1.1, "×", ha="center", va="center", fontsize=14)
         ax.text(4.5, 1.1, "=", ha="center", va="center", fontsize=14)
-        ax.set(xlim=(-0.1, 6.8), ylim=(2.35, -0.1), aspect="equal")
+        ax.set(xlim=(-0.4, 7.2), ylim=(2.35, -0.1), aspect="equal")
         ax.axis("off")
     handles = [Patch(facecolor=tint, edgecolor="#444444", label=f"rank {rank}") for rank, tint in enumerate(tints)]
     handles.append(Patch(facecolor="#F2F2F2", edgecolor="#444444", label="on both"))
