@@ -13,8 +13,11 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from labcheck import ranks
-from labcheck.authoring import Exercise, Incorrect, Inputs, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, raises_like, same, wrong_if
 from torchcourse.memory import LiveBytes
+from torchcourse_labs.sharded_models._shared import MODEL_FIRST
+
+LAST = "`fully_shard` for each block first, for the model last"
 
 
 def solution(build: Callable, mesh: DeviceMesh, read: Callable) -> nn.Module:
@@ -75,10 +78,12 @@ def on_rank(answer: Any, width: int, depth: int, checkpoint: dict[str, Any]) -> 
     if not isinstance(model, nn.Module):
         return {"model": model}
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    sharded = ((name, module) for name, module in model.named_modules() if isinstance(module, FSDPModule))
+    groups = {fully_shard.state(module): name or "the model" for name, module in sharded}  # modules can share a group
     seen = {
         "reads": reads,
         "peak": peaks[-1],
-        "groups": sorted(name or "the model" for name, m in model.named_modules() if isinstance(m, FSDPModule)),
+        "groups": sorted(groups.values()),
         "meta": [name for name, tensor in tensors.items() if tensor.is_meta],
         "unsharded": [name for name, p in model.named_parameters() if not isinstance(p, DTensor)],
     }
@@ -93,7 +98,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     checkpoint = {name: 0.2 * rng.randn(*tensor.shape) for name, tensor in Net(width, depth).state_dict().items()}
     arrays = {name: tensor.numpy() for name, tensor in checkpoint.items()}
     look = "all ranks make the same calls in the same order"
-    seen = ranks.observe(answer, on_rank, width, depth, arrays, look=look)
+    with MODEL_FIRST, raises_like("unsharded", "Some weights are not sharded.", "to_local", look=LAST):
+        seen = ranks.observe(answer, on_rank, width, depth, arrays, look=look)
     for rank, each in enumerate(seen):
         if "model" in each:
             raise Incorrect("Your function should return the model.", yours=each["model"])
@@ -108,8 +114,7 @@ def judge(answer: Any, rng: Inputs) -> None:
 def judge_shards(rank: int, seen: dict, checkpoint: dict[str, Tensor]) -> None:
     look = '`model.to_empty(device="cpu")`, after sharding and before you copy values in'
     same(seen["meta"], [], "The list of tensors that are still on `meta`, without memory,", look=look)
-    look = "`fully_shard` for each block first, for the model last"
-    same(seen["unsharded"], [], "The list of weights that are not sharded", look=look)
+    same(seen["unsharded"], [], "The list of weights that are not sharded", look=LAST)
     groups = sorted({name[: len("blocks.0")] for name in checkpoint if "blocks" in name})
     same(seen["groups"], [*groups, "the model"], "The list of groups", look=look)
     for name, first, last in seen["reads"]:
@@ -117,7 +122,7 @@ def judge_shards(rank: int, seen: dict, checkpoint: dict[str, Tensor]) -> None:
         half = -(-len(rows) // 2)
         mine = rows if name == "scale" else rows[:half] if rank == 0 else rows[half:]
         wrong_if(
-            not {*rows[first:last]} <= {*mine},
+            first < last and not mine.start <= first < last <= mine.stop,
             "foreign_rows",
             f"Rank {rank} reads rows that it does not keep: with a tensor too large for one rank, it would fail here.",
             look="ask `read` for the rows of this rank only: `math.ceil(len(p) / mesh.size())` of them, beginning with "

@@ -114,7 +114,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     for rank, each in enumerate(seen):
         look = "the norm before clipping, of the gradients of all shards together: `norm.full_tensor().item()`"
         same(each["norms"][0], norms[0], f"The norm that you return on rank {rank}", look=look)
-        look = "`clip_grad_norm_` after the last backward pass and before the one `optimizer.step()`"
+        look = "one factor for all weights on all ranks: `clip_grad_norm_` after the last backward pass, then `step`"
         same(each["weights"][0], weights[0], f"The vector of all weights after a step on rank {rank}", look=look)
         look = "`optimizer.zero_grad()` before the first piece: are the gradients of the first step still there?"
         same(each["norms"][1], norms[1], f"The norm of a second step on rank {rank}", look=look)

@@ -82,7 +82,7 @@ exercise = Exercise(
         explain=explain,
         rtol=0,
         atol=0,
-        look="rank 0 has `math.ceil(shape[0] / ranks)` whole rows of each tensor that is divided; activations are "
-        "those of one rank's own images; bytes are ints",
+        look="a tensor has `math.prod(shape)` numbers, with however many axes, and if it is divided, rank 0 has "
+        "`math.ceil(shape[0] / ranks)` of its rows; activations are those of one rank's own images; bytes are ints",
     ),
 )

@@ -8,9 +8,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, raises_like, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 from torchcourse import models
 from torchcourse.cluster import planning
+from torchcourse_labs.sharded_models._shared import MODEL_FIRST
 
 
 def solution(model: nn.Module, mesh: DeviceMesh, lr: float) -> torch.optim.Optimizer:
@@ -74,12 +75,7 @@ def judge(answer: Any, rng: Inputs) -> None:
 
 
 def judge_case(answer: Any, depth: int, tied: bool, lr: float) -> None:
-    with raises_like(
-        "model_first",
-        "You shard the model before its blocks: the first call takes all parameters, and none are left for them.",
-        "Invariant encountered",
-        look="the inner modules first, the model last",
-    ):
+    with MODEL_FIRST:
         seen = observe(answer, in_fake_world, depth, tied, lr)
     if "groups" not in seen:
         raise Incorrect("Your function should return the optimizer.", "an optimizer", seen["optimizer"])

@@ -52,7 +52,7 @@ exercise = Exercise(
         draw=draw,
         solution=solution,
         dtype=False,
-        look="where the counts go: both indices in one pair of brackets, since `matrix[labels]` alone makes a copy",
+        look="an image counts in row `label`, column `predicted`, and all counts add up to the number of images",
         afterward=afterward,
         says=[
             looks_like(
@@ -60,6 +60,17 @@ exercise = Exercise(
                 "Each cell was counted once, however many images fall into it.",
                 lambda *given: solution(*given).clamp(max=1),
                 look="with an index that occurs several times, `matrix[labels, predicted] += 1` adds 1 only once",
+            ),
+            looks_like(
+                "in_a_copy",
+                "Nothing was counted: `matrix[labels]` makes a copy, and your counts went there.",
+                lambda *given: solution(*given) * 0,
+                look="both indices in one pair of brackets",
+            ),
+            looks_like(
+                "uint8",
+                "Your counts begin again at 0 after 255, the largest number of `uint8`.",
+                lambda *given: solution(*given) % 256,
             ),
             looks_like(
                 "swapped",

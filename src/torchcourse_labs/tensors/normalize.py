@@ -53,7 +53,7 @@ exercise = Exercise(
         rtol=2e-3,
         atol=1e-4,
         look="the mean of each channel of your result should be 0 and its deviation 1, whatever the images: take both "
-        "numbers from `images`, and write none of them into your code",
+        "numbers of all channels from `images`, and write none of them into your code",
         says=[
             looks_like(
                 "along_the_width",

@@ -53,7 +53,7 @@ exercise = Exercise(
         draw=draw,
         solution=solution,
         dtype=False,
-        look="one number for each pair, with the sum over the last axis: `dim=-1`",
+        look="one number for each pair; [0, 0] and [3, 4] are 5 apart: subtract, square, sum (`dim=-1`), take the root",
         # Near 0 the way over dot products, which torch.cdist takes too, loses half of the digits.
         rtol=1e-3,
         atol=6e-3,

@@ -36,7 +36,11 @@ WRONG = {
     ],
     "refused": mutants(solution, REFUSED, "if count % mesh.size()", 'if count % mesh["tensor"].size()'),
     "twice": mutants(solution, NOT_TENSOR, 'name in ("data", "shards")', 'name in ("data", "copies", "shards")'),
-    "uneven": [*mutants(solution, REFUSED, "if False", BY_AXIS), *mutants(solution, "ValueError(", "RuntimeError(")],
+    "uneven": [
+        *mutants(solution, REFUSED, "if False", BY_AXIS),
+        *mutants(solution, "ValueError(", "RuntimeError("),
+        *mutants(solution, "raise ValueError", "return ValueError", "return print"),
+    ],
     None: [
         *mutants(solution, RETURNED, "range(part * rows, part * rows + rows - 1)", "2 * [part * rows]"),
         *mutants(solution, "list(" + RETURNED + ")", "slice(part * rows, rows)"),

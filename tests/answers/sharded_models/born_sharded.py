@@ -6,6 +6,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torchcourse_labs.sharded_models.born_sharded import solution
 
 META, EMPTY = '    with torch.device("meta"):\n        model = build()\n', '    model.to_empty(device="cpu")\n'
+WHOLE = "    fully_shard(model, mesh=mesh)\n"
 BLOCKS = "    for block in model.blocks:\n        fully_shard(block, mesh=mesh)\n"
 COPIED, ROWS = "p.to_local().copy_(read(name, first, last))", "math.ceil(len(p) / mesh.size())"
 BUFFER = "buffer.copy_(read(name, 0, len(buffer)))"
@@ -35,12 +36,17 @@ WRONG = {
         mutant(solution, (META, "    model = build()\n"), (EMPTY, "")),
         mutant(solution, (EMPTY, ""), (BLOCKS, EMPTY + BLOCKS)),
     ],
-    "foreign_rows": mutants(solution, COPIED, "p.to_local().copy_(read(name, 0, len(p))[first:last])"),
+    "foreign_rows": [
+        *mutants(solution, COPIED, "p.to_local().copy_(read(name, 0, len(p))[first:last])"),
+        *mutants(solution, "min(first + rows, len(p))", "first + rows"),
+    ],
+    "model_first": [mutant(solution, (BLOCKS, WHOLE + BLOCKS))],
+    "unsharded": mutants(solution, WHOLE + EMPTY, EMPTY),
     None: [
         *mutants(solution, ROWS, "len(p) // mesh.size()"),
         *mutants(solution, BUFFER, "pass"),
         *mutants(solution, EMPTY, ""),
-        *mutants(solution, BLOCKS, ""),
+        *mutants(solution, BLOCKS, "", "    fully_shard(list(model.blocks), mesh=mesh)\n"),
         *mutants(solution, "return model", "pass"),
     ],
 }
