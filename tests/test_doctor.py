@@ -425,10 +425,8 @@ def test_the_data_folder(root, pretend):
 
 def test_a_proxy_or_a_certificate_is_not_a_missing_network(root, pretend, monkeypatch):
     monkeypatch.delenv("TORCHCOURSE_OFFLINE")
-    proxy, unknown = (
-        {"https": "http://ada:secret@"},
-        ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]"),
-    )
+    proxy = {"https": "http://ada:secret@"}
+    unknown = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]")
     for error, proxies, found, fix in (
         (OSError("Name or service not known"), {}, "; no network: Name", "set https_proxy to this"),
         (urllib.error.URLError(unknown), {}, "does not trust the certificate", "SSL_CERT_FILE"),

@@ -408,11 +408,9 @@ def test_a_runner_that_is_ended_leaves_nothing(small_course, number):
 def test_pages_open_without_network(tmp_path):
     path = notebook(tmp_path / "page.ipynb", "1 + 1")
     content = nbformat.read(path, as_version=4)
-    content.cells[
-        0
-    ].source = "The slope $a$\n\n<details><summary>Answer</summary>\n\nBecause *views* share.\n\n</details>\n"
-    picture = {"image/png": "iVBORw0KGgo="}
-    content.cells[1].outputs = [new_output("display_data", picture, metadata={"image/png": {"alt": 'Two "curves"'}})]
+    first, second = content.cells
+    first.source = "The slope $a$\n\n<details><summary>Answer</summary>\n\nBecause *views* share.\n\n</details>\n"
+    picture = {"image/png": "iVBORw0KGgo="}    second.outputs = [new_output("display_data", picture, metadata={"image/png": {"alt": 'Two "curves"'}})]
     nbformat.write(content, path)
     page = report.write_page(path, "A page").read_text()
     assert "<title>A page</title>" in page and "$a$" in page
