@@ -410,7 +410,8 @@ def test_pages_open_without_network(tmp_path):
     content = nbformat.read(path, as_version=4)
     first, second = content.cells
     first.source = "The slope $a$\n\n<details><summary>Answer</summary>\n\nBecause *views* share.\n\n</details>\n"
-    picture = {"image/png": "iVBORw0KGgo="}    second.outputs = [new_output("display_data", picture, metadata={"image/png": {"alt": 'Two "curves"'}})]
+    picture = {"image/png": "iVBORw0KGgo="}
+    second.outputs = [new_output("display_data", picture, metadata={"image/png": {"alt": 'Two "curves"'}})]
     nbformat.write(content, path)
     page = report.write_page(path, "A page").read_text()
     assert "<title>A page</title>" in page and "$a$" in page
