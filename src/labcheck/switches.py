@@ -207,7 +207,8 @@ SIMPLE: list[tuple[str, Callable[[], Any], Callable[[Any], Any], Any]] = [
         lambda pair: torch.set_anomaly_enabled(*pair),
         (False, True),
     ),
-    ("number of threads", torch.get_num_threads, torch.set_num_threads, KEEP),
+    # What a check computes is small: several threads would wait for one another, for seconds on a busy machine.
+    ("number of threads", torch.get_num_threads, torch.set_num_threads, 1),
     (
         "print options",
         torch._tensor_str.get_printoptions,
