@@ -1,4 +1,4 @@
-"""Split a data set into images to learn from and images to choose by: disjoint, random, and the same each time."""
+"""Split a data set into training and validation images: disjoint, random, and the same each time."""
 
 import itertools
 from collections.abc import Callable
@@ -86,7 +86,7 @@ def judge_split(answer: Any, n: int, seed: int) -> None:
 
 
 exercise = Exercise(
-    title="Images to learn from, images to choose by",
+    title="Training images and validation images",
     minutes=15,
     difficulty=2,
     points=3,
