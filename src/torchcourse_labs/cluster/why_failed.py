@@ -57,7 +57,7 @@ def judge(answer: Any, rng: Inputs) -> None:
 
 
 exercise = Exercise(
-    title="Last words",
+    title="Reading error messages",
     minutes=8,
     difficulty=2,
     points=2,
