@@ -43,7 +43,7 @@ def draw(t: Trace, cost: Cost | None = None, title: str = "", until: float | Non
     ax.set_yticks(list(ROWS.values()), list(ROWS))
     ax.set_ylim(-0.5, 2.5)
     ax.set_xlim(0, end * 1.02 * scale)
-    ax.set_xlabel(f"time [{unit}]")
+    ax.set_xlabel(f"time ({unit})")
     ax.grid(axis="y", visible=False)
     busy = sum(span.end - span.start for span in spans if span.row == "GPU") / total if total else 0.0
     took = f"{total * _unit(total)[0]:.3g} {_unit(total)[1]}, GPU computes {busy:.0%} of it"
