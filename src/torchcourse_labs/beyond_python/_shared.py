@@ -50,11 +50,13 @@ def results(model: Callable, batches: Sequence[Tensor]) -> list[Any]:
 
 
 def program(path: str, batches: Sequence[Tensor]) -> dict[str, Any]:
-    """What an exported program in a file does with each batch, twice, and the size of the file."""
+    """What an exported program in a file does with each batch, twice, the file's size, and the dtypes of the inputs."""
     with quietly():
-        read = attempt(lambda: torch.export.load(path).module())
+        read = attempt(torch.export.load, path)
         if isinstance(read, str):
             problem = "At `path`, there is no exported program that `torch.export.load` can read."
             look = "`torch.export.export`, then `torch.export.save(program, path)`, not `torch.save`"
             raise Incorrect(problem, yours=read.replace(path, "path"), look=look)
-        return {"bytes": os.path.getsize(path), "logits": results(read, batches), "again": results(read, batches)}
+        takes = [node.meta["val"].dtype for node in read.graph.nodes if node.name in read.graph_signature.user_inputs]
+        model, size = read.module(), os.path.getsize(path)
+        return {"bytes": size, "takes": takes, "logits": results(model, batches), "again": results(model, batches)}

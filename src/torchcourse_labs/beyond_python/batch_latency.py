@@ -47,12 +47,13 @@ def mistaken(arrivals: list[int], most: int, fixed: int, each: int) -> dict[str,
         "too strict": served(arrivals, fixed, each, early),
         "unlimited": solution(arrivals, len(arrivals), fixed, each)[0],
         "ends": ends,
-        "batch": [fixed + each * ends.count(end) for end in ends],
+        "batch": (batch := [fixed + each * ends.count(end) for end in ends]),
+        "waiting": [end - arrival - length for end, arrival, length in zip(ends, arrivals, batch, strict=True)],
     }
 
 
 def draw(rng: Inputs) -> list[Case]:
-    """Crowds and gaps. In the first two cases, all mistakes show, those of percentiles, too."""
+    """Crowds and gaps. In the first two cases, all mistakes show; those of odd numbers show in the last two."""
     cases: list[Case] = []
     for n in (2 * rng.size(52, 70), 2 * rng.size(8, 14)):
         while True:
@@ -68,13 +69,12 @@ def draw(rng: Inputs) -> list[Case]:
             if differ and min(others["blind"]) < fixed + each:
                 break
         cases.append(case)
-    return [*cases, ([rng.size(3, 9)], 1, 4, 3)]
+    return [*cases, ([rng.size(3, 9)], 1, 4, 3), *(([0] * n, 1, 1, 1) for n in (5, 151))]  # 2, 4, 6, and so on
 
 
 def judge(answer: Any, rng: Inputs) -> None:
     for arrivals, most, fixed, each in draw(rng):
-        given = f"arrivals {arrivals[:6]}{' and so on' if len(arrivals) > 6 else ''}, most {most}, fixed {fixed}, "
-        given += f"each {each}"
+        given = f"arrivals {arrivals[:6]}{'…' if len(arrivals) > 6 else ''}, most {most}, fixed {fixed}, each {each}"
         result = call(answer, list(arrivals), most, fixed, each)
         if not isinstance(result, tuple | list) or len(result) != 3:
             raise Incorrect("Your function should return three things.", "(latencies, p50, p99)", result)
@@ -85,8 +85,9 @@ def judge(answer: Any, rng: Inputs) -> None:
         same(len(yours), len(expected), f"The number of latencies, with {given},", look="one for each request")
         judge_latencies(yours, expected, mistaken(arrivals, most, fixed, each), fixed + each, given)
         judge_percentiles(result[1:], expected)
-        same(result[1], p50, "p50", dtype=False, look="the nearest rank, `math.ceil(0.5 * n)` of n, counted from 1")
-        same(result[2], p99, "p99", dtype=False, look="the nearest rank, `math.ceil(0.99 * n)` of n, counted from 1")
+        for share, number, right in ((0.5, result[1], p50), (0.99, result[2], p99)):
+            look = f"number `math.ceil({share} * n)` of the n sorted latencies, counted from 1 (p50 of 5 is the third)"
+            same(number, right, f"p{share * 100:.0f} of {len(expected)} latencies", dtype=False, look=look)
 
 
 def judge_latencies(yours: Sequence, expected: list, others: dict[str, list], least: int, given: str) -> None:
@@ -110,10 +111,15 @@ def judge_latencies(yours: Sequence, expected: list, others: dict[str, list], le
         "batch starts.",
     )
     wrong_if(
+        near(yours, others["waiting"]),
+        "waiting_time",
+        "You return how long each request waits for its batch to start. Its answer comes when that batch ends.",
+    )
+    wrong_if(
         near(yours, sorted(expected)),
         "sorted_in_place",
-        "These are the right latencies, but not in the order of the requests: `.sort()` sorts your list itself.",
-        look="`sorted(latencies)` makes a new list",
+        "You return the right latencies, but sorted: they belong in the order of the requests.",
+        look="`sorted(latencies)` makes a new list; `.sort()` sorts your list itself",
     )
     wrong_if(
         near(yours, others["unlimited"]),
@@ -137,7 +143,7 @@ def judge_latencies(yours: Sequence, expected: list, others: dict[str, list], le
 def judge_percentiles(yours: Sequence, latencies: list[int]) -> None:
     ordered, n = sorted(latencies), len(latencies)
     wrong_if(
-        n > 1 and near(yours[0], statistics.median(ordered)) and ordered[n // 2] > ordered[n // 2 - 1],
+        n % 2 == 0 and near(yours[0], statistics.median(ordered)) and ordered[n // 2] > ordered[n // 2 - 1],
         "interpolated",
         "Your p50 lies between two latencies, so no request has it. The smallest one that half of them don't exceed "
         "is one of the latencies.",

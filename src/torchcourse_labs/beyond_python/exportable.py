@@ -105,7 +105,7 @@ def judge_eager(eager: list[Tensor], expected: list[Tensor], original: Exportabl
     wrong_if(
         differ == {4} or any(result.isnan().any() for result in eager),
         "empty_page",
-        "An empty page divided by its largest value, 0, is nan. The original sends it through the network as it is.",
+        "Your model changes an empty page. The original sends it through the network as it is, all 0: 0 / 0 is nan.",
     )
     one_by_one = [torch.where(batch.mean((1, 2, 3), True) > 0.5, 1 - batch, batch) for batch in batches]
     turned_around = [batch if batch.mean() > 0.5 else 1 - batch for batch in batches]
@@ -116,7 +116,7 @@ def judge_eager(eager: list[Tensor], expected: list[Tensor], original: Exportabl
         look="what you take the mean of; in `torch.where`: the condition, then what holds where it is true",
     )
     wrong_if(
-        differ == {5},
+        {5} in (differ, {page for page, (yours, right) in pairs if not near(yours, right, 0.03, 0.03)}),
         "faint_pages",
         "You divide a faint page by another number than its largest value. Only an empty page needs another divisor.",
         look="a number that you add to the largest value, a lower limit",

@@ -40,11 +40,12 @@ def solution(name: str) -> None:
 
 
 def draw(rng: Inputs) -> list[Row]:
-    """Both dtypes, a width of 1 and one of the whole row, and a transposed tensor."""
+    """Both dtypes, a width of 1 and one of the whole row, a transposed tensor, and a gradient that shows its way."""
     rows, columns = rng.sizes(2, 5, 9)
     x = rng.randn(rows, columns)
     pairs = (x.double(), rng.size(2, 4)), (rng.randn(columns, rows).T, 3), (x, 1), (x, columns)
-    return [(x, width, rng.randn(len(x), x.shape[1] - width + 1).to(x.dtype)) for x, width in pairs]
+    rows = [(x, width, rng.randn(len(x), x.shape[1] - width + 1).to(x.dtype)) for x, width in pairs]
+    return [*rows, (rng.randn(1, 5), 3, torch.tensor([[3.0, 0, 0]]))]
 
 
 def registered(name: str) -> Any:
@@ -131,9 +132,10 @@ def judge_gradients(rows: list[Row], gradients: list) -> None:
     if error:
         look = "`backward`, and `setup_context=` of `register_autograd`, which keeps what `backward` needs in `ctx`"
         raise Incorrect("Your operator computes its result, but not its gradient.", yours=error, look=look)
+    look = "each x is in up to `width` windows; each of them sends its gradient back, divided by `width`"
+    same(gradients[-1].tolist(), [[1.0] * 3 + [0.0] * 2], "What width 3 makes of the gradient [[3, 0, 0]]", look=look)
     for (_, width, back), gradient in zip(rows, gradients, strict=True):
         expected = F.pad(back, (width - 1, width - 1)).unfold(1, width, 1).mean(2)
-        look = "each x is in up to `width` windows; each of them sends its gradient back, divided by `width`"
         same(gradient, expected, f"The gradient for a width of {width}", look=look)
 
 

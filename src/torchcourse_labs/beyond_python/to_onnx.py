@@ -73,13 +73,13 @@ def judge(answer: Any, rng: Inputs) -> None:
             isinstance(yours, str) and len(batch) != 2,
             "fixed_batch",
             "Your file takes batches of 2 rows, like the example, but not any number of them.",
-            look="`dynamic_shapes`",
+            look="`dynamic_shapes`: the rows are axis 0",
             yours=yours,
         )
         look = "`net`, as it is: float32 features go in, logits come out, without a softmax"
         same(yours, right, f"What your file computes for {len(batch)} rows", atol=1e-4, look=look)
     look = "`input_names`, `output_names`"
-    same(seen["names"], [["features"], ["logits"]], "The lists of input names and output names", look=look)
+    same(seen["names"], [["features"], ["logits"]], "The list of input names and output names", look=look)
     look = "`external_data`: a person who gets only net.onnx needs the weights, too"
     same(seen["files"], ["net.onnx"], "The list of files that you wrote", look=look)
 

@@ -48,10 +48,11 @@ def judge(answer: Any, rng: Inputs) -> None:
         given = [*batches, (batches[0] / 255 - mean) / std]  # the last one is for a program without preprocessing
         with raises_like(
             "constant_batch",
-            "Your export is refused: one image as the example, or `len(images)` in `forward`, fixes the batch size.",
+            "Your export is refused: an axis that you declare as dynamic has a constant size. The batch is axis 0, and "
+            "one image as the example, or `len(images)` in `forward`, makes it constant.",
             "Constraints violated",
             "specialized",
-            look="an example of at least two images",
+            look="`{0: …}`, and an example of at least two images",
         ):
             seen = observe(answer, written, copy.deepcopy(net), *numbers, images, given)
         judge_logits(seen, net.eval(), mean, std, batches)
@@ -87,6 +88,7 @@ def judge_logits(seen: dict, net: nn.Module, mean: Tensor, std: Tensor, batches:
         )
         look = "(pixels / 255 - mean) / std, one mean and std for each channel; the logits of `net`, without a softmax"
         same(yours, right, f"Your program's result for {len(batch)} images", atol=1e-4, look=look)
+    same(seen["takes"], [torch.uint8], "The dtype that your program declares for its input", look=example)
 
 
 exercise = Exercise(

@@ -125,7 +125,7 @@ def run_job(
         Path(here, "commands.py").write_text(COMMANDS)
         for name in NAMES:
             words = shlex.join([sys.executable, "-IS", str(here / "commands.py"), name])
-            Path(here, "bin", name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            Path(here, "bin", name).write_text(f'#!/bin/bash\nexec {words} "$@"\n')  # dash drops exported functions
             Path(here, "bin", name).chmod(0o755)
         Path(here, "job.sh").write_text(text)
         Path(here, "calls").touch()
@@ -139,9 +139,10 @@ def run_job(
             **({"SLURM_RESTART_COUNT": str(restarts)} if restarts else {}),
         }
         with open(here / "errors", "wb") as errors, open(here / "trace", "wb") as trace:
+            Path(here, "bash").write_text(f"unset BASH_ENV; BASH_XTRACEFD={trace.fileno()}; set -x")  # only for this
             script = subprocess.Popen(
-                ["bash", "-x", *re.findall(r"^#!.* (-[eu]+)$", text.partition("\n")[0]), str(here / "job.sh")],
-                env=env | {"BASH_XTRACEFD": str(trace.fileno())},
+                ["bash", *re.findall(r"^#!.* (-[eu]+)$", text.partition("\n")[0]), str(here / "job.sh")],
+                env=env | {"BASH_ENV": str(here / "bash")},
                 pass_fds=[trace.fileno()],
                 cwd=home,
                 stdin=subprocess.DEVNULL,

@@ -26,12 +26,12 @@ def judge_text(text: Any) -> None:
         f"Slurm does not see this line, because a command comes before it: {''.join(late[:1])}",
         look="all #SBATCH lines go above the first command",
     )
-    unread = [f"--{key}={value}" for key, value in options_of(text).items() if "$" in value]
+    unread = [f"--{key}={value}" for key, value in options_of(text).items() if "$" in value or "{" in value]
     wrong_if(
         unread,
         "not_expanded",
         f"Slurm reads the #SBATCH lines, not bash, so nothing in them is expanded: {''.join(unread[:1])}",
-        look="Python can fill in numbers with `{…}`; for file names, Slurm has `%x` and `%j`",
+        look='Python fills in `{…}` if an f is in front of the quotes, `f"""`; for file names, Slurm has `%x` and `%j`',
     )
 
 
@@ -39,7 +39,8 @@ def judge_program(jobs: list[dict], program: str) -> None:
     """jobs: what `run_job` returned for each. Every job starts this program, once on each node."""
     starts = [[" ".join(call["words"]) for call in job["calls"] if "processes" in call] for job in jobs]
     if not all(starts):
-        problem = "Your script never starts the program, or ends before the program does."
-        raise Incorrect(problem, yours=jobs[0]["errors"], look="`srun`, and no `&` without a `wait` behind it")
+        errors = "\n".join(dict.fromkeys(jobs[0]["errors"].splitlines()))  # each task may say the same
+        look = None if "command not found" in errors else "`srun`, and no `&` without a `wait` behind it"
+        raise Incorrect("Your script never starts the program, or ends before the program.", yours=errors, look=look)
     look = "the line that starts it. If a node's name is in there: `head -n 1` takes the first of several lines"
     same(starts[0][0], program, "The program with its arguments", look=look)

@@ -114,7 +114,8 @@ def judge_meeting(processes: list[dict], others: list[dict], hosts: list[str]) -
         sizes != {str(count)} or not (agreed or sorted(map(str, ranks)) == sorted(map(str, range(count)))),
         "ranks",
         f"Each process should have a RANK of its own, from 0 to {count - 1}, and WORLD_SIZE {count}.",
-        look="`--nnodes=$SLURM_NNODES` and `--rdzv-backend=c10d`, or `--node-rank`"
+        look="`--nnodes=$SLURM_NNODES` and `--rdzv-backend=c10d`. (For `--node-rank`, single quotes around all of it, "
+        "`srun bash -c '…'`: otherwise the script fills in $SLURM_NODEID, as 0.)"
         if torchrun
         else "where $SLURM_PROCID (and $SLURM_NTASKS) is filled in: in double quotes, or in a line before `srun`, by "
         "the script, where it is 0; in single quotes behind `srun`, by each task",
@@ -123,6 +124,9 @@ def judge_meeting(processes: list[dict], others: list[dict], hosts: list[str]) -
     in_use = len({(each["node"], each["gpu"]) for each in processes if each["gpu"]})
     look = "`LOCAL_RANK=$SLURM_LOCALID`; with `--gpus-per-task=1`, each task sees only its own GPU, as number 0"
     same(in_use, count, "The number of GPUs in use, those that processes see under their LOCAL_RANK,", look=look)
+    for key, name in (("host", "MASTER_ADDR"), ("port", "MASTER_PORT")):
+        if not torchrun and any(each[key] is None for each in processes):
+            raise Incorrect(f"No value of {name} reaches the program.", look=f"`export {name}`, above `srun`")
     several = len(hosts) > 1
     known = (hosts[0],) if several else (hosts[0], "localhost", "127.0.0.1", None)
     wrong_if(
@@ -134,15 +138,15 @@ def judge_meeting(processes: list[dict], others: list[dict], hosts: list[str]) -
         yours=", ".join(sorted({str(each["host"]) for each in processes})),
     )
     ports = {str(each["port"]) for each in processes}
+    if len(ports) > 1 or not all(port == "None" or (port.isdigit() and 1024 <= int(port) <= 32767) for port in ports):
+        look = "`$((20000 + SLURM_JOB_ID % 12000))` is in range for any job; `%j` is for #SBATCH lines alone"
+        raise Incorrect("The port is not right.", "one number from 1024 to 32767", ", ".join(sorted(ports)), look)
     wrong_if(
         several and ports & {str(each["port"]) for each in others},
         "same_port",
         'Two jobs on one node get the same port, and the second one ends with "address already in use".',
         look="`$((20000 + SLURM_JOB_ID % 12000))`",
     )
-    if len(ports) > 1 or not all(port == "None" or (port.isdigit() and 1024 <= int(port) <= 32767) for port in ports):
-        look = "the remainder `%` keeps it in range for any job: `$((20000 + SLURM_JOB_ID % 12000))`"
-        raise Incorrect("The port is not right.", "one number from 1024 to 32767", ", ".join(sorted(ports)), look)
 
 
 exercise = Exercise(

@@ -52,7 +52,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "folder": "/" in log.removeprefix("./"),
         "gpus": in_use < GPUS,
         "cores": min(each["cores"] for each in first) < CORES,
-        "port": {each["port"] for each in first if each["port"]} & {each["port"] for each in second},
+        "port": {each["port"] for each in first if (each["port"] or "").isdigit()} & {each["port"] for each in second},
         "failure": jobs[1]["status"] in (0, None),
     }
     left = sum(map(bool, faults.values())) - 1

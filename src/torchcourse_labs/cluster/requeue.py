@@ -4,7 +4,7 @@ import itertools
 import re
 from typing import Any
 
-from labcheck.authoring import Exercise, Inputs, call, observe, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, wrong_if
 from torchcourse_labs.cluster import _pretend_slurm as slurm
 from torchcourse_labs.cluster._shared import judge_program, judge_text
 
@@ -85,9 +85,10 @@ def judge(answer: Any, rng: Inputs) -> None:
         "$status` as the last line",
     )
     same(ends[0], 0, "The status of the job after a success")
-    look = "`#SBATCH --requeue`, since some sites don't allow it unless you do, and `--open-mode=append`"
-    asks = ["requeue" in options, options.get("open-mode", "")[:1]]
-    same(asks, [True, "a"], "The list of whether the script may be requeued, and how it opens its log,", look=look)
+    if "requeue" not in options:
+        raise Incorrect("Some sites requeue no job that doesn't allow it itself.", look="`#SBATCH --requeue`")
+    if options.get("open-mode", "")[:1] != "a":
+        raise Incorrect("At a restart, Slurm may empty the log of your job.", look="`#SBATCH --open-mode=append`")
 
 
 def judge_stop(stopped: dict) -> None:
@@ -111,9 +112,9 @@ def judge_stop(stopped: dict) -> None:
         not requeues(stopped),
         "not_requeued",
         "The program stopped and saved, but this job was not put back into the queue with `scontrol requeue`.",
-        look="the status after `srun`: `set -e` ends the script there, another command replaces `$?`, and a `wait` "
-        "that a signal ends has 138. Then the condition: `-eq 75`, `-lt` (between `[` and `]`, `<` reads a file), and "
-        "in the first start SLURM_RESTART_COUNT does not exist",
+        look="the status after `srun`: `set -e` ends the script there, `exec` never comes back, another command "
+        "replaces `$?`, a pipe has that of its last command, a `wait` that a signal ends has 138. Then the condition: "
+        "`-eq 75`, `-lt` (in `[ ]`, `<` reads a file), and in the first start SLURM_RESTART_COUNT does not exist",
         yours=stopped["errors"],
     )
 

@@ -19,8 +19,8 @@ def draw(rng: Inputs) -> dict[str, str]:
         "nothing to round": f"{n}|COMPLETED|01:20:00|05:20:00||32\n{n}.0|COMPLETED|01:20:00|05:20:00|5120.00M|32\n",
         "a job of a few minutes": f"{n}|COMPLETED|00:09:06|09:06.700||32\n"
         f"{n}.0|COMPLETED|00:09:06|09:06.700|20889.60M|32\n",
-        "a second job, of more than a day": f"{plain}{n + 1}|COMPLETED|1-03:{m}:18|3-07:21:40||32\n"
-        f"{n + 1}.0|COMPLETED|1-03:{m}:18|3-07:21:40|{(peak - 3) * 1024**2}K|32\n",
+        "a second job, of more than a day and without srun": f"{plain}{n + 1}|COMPLETED|1-03:{m}:18|3-07:21:40||32\n"
+        f"{n + 1}.batch|COMPLETED|1-03:{m}:18|3-07:21:40|{(peak + 3) * 1024**2}K|32\n",
         "a memory in K": f"{plain}{n}.1|COMPLETED|00:10:00|01:10:00|{(peak + 5) * 1024**2}K|32\n",
         "a memory in G": f"{plain}{n}.1|COMPLETED|00:10:00|01:10:00|{peak + 7}.40G|32\n",
         "a step that failed in a completed job": f"{plain}{n + 2}|COMPLETED|01:{m}:00|11:{m}:40||32\n"
@@ -57,9 +57,10 @@ def solution(text: str) -> dict:
     }
 
 
+TINY = "0|COMPLETED|00:01:00|00:00:01||1\n0.0|COMPLETED|00:01:00|00:00:01|1K|1\n"  # a job that decides nothing
 LOOK = {
-    "cores": "TotalCPU / Elapsed in the lines of jobs, not of steps; the largest, rounded up once, at the end",
-    "gib": "MaxRSS of all steps of completed jobs, a fifth more, rounded up once, at the end (5 remains 5)",
+    "cores": "TotalCPU / Elapsed of jobs, not of steps (1-02:00:00 is 26 hours); the largest, rounded up at the end",
+    "gib": "MaxRSS of all steps of completed jobs in GiB (1024 M), a fifth more, rounded up at the end (5 remains 5)",
     "minutes": "Elapsed in the lines of completed jobs, a quarter more, rounded up once, at the end",
 }
 
@@ -70,7 +71,10 @@ def judge(answer: Any, rng: Inputs) -> None:
         if not isinstance(yours, dict) or yours.keys() != right.keys():
             raise Incorrect("Your result is not right.", "a dictionary with the keys cores, gib and minutes", yours)
         for key, number in right.items():
-            same(yours[key], number, f'The number under "{key}", for a table with {what},', look=LOOK[key])
+            less = ((line, text.replace(f"{line}\n", "") + TINY) for line in text.splitlines()[1:])
+            decide = [f"`{line}`" for line, others in less if solution(others)[key] != number]
+            look = f"{LOOK[key]}. Here, this decides: {' and '.join(decide)}"
+            same(yours[key], number, f'The number under "{key}", for a table with {what},', look=look)
 
 
 exercise = Exercise(

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from labcheck.authoring import AnswerRaised, Exercise, Inputs, call, same, wrong_if
+from labcheck.authoring import AnswerRaised, Exercise, Incorrect, Inputs, call, near, wrong_if
 
 
 def draw(rng: Inputs) -> list[tuple[dict, list]]:
@@ -26,15 +26,15 @@ def solution(index: int, axes: dict, finished: list) -> dict | None:
 
 
 def runs(answer: Any, numbers: Iterable[int], axes: dict, finished: list) -> list:
-    """What each number gives; the text "IndexError" if there is no such run."""
+    """What each number gives; the name of its error if there is no such run."""
 
     def run(index: int) -> Any:
         try:
             return call(answer, index, axes, finished, may_return_none=True)
         except AnswerRaised as raised:
-            if type(raised.error).__name__ != "IndexError":
+            if index < math.prod(map(len, axes.values())) and type(raised.error).__name__ != "IndexError":
                 raise
-            return "IndexError"
+            return type(raised.error).__name__
 
     return [run(index) for index in numbers]
 
@@ -44,15 +44,11 @@ def judge(answer: Any, rng: Inputs) -> None:
         count = math.prod(map(len, axes.values()))
         numbers, lists = range(count), f"with the lists {axes}"
         every, given = (runs(function, numbers, axes, []) for function in (solution, answer))
-        for index, (yours, right) in enumerate(zip(given, every, strict=True)):
-            look = (
-                "`itertools.product`: each number another combination, the same in every process, the last list fastest"
-            )
-            same([yours], [right], f"What number {index} gives {lists}, nothing finished,", look=look)
-        for index in (count, count + 1):
-            look = "`%`, `min`, a default, or a loop that never checks the end"
-            (beyond,) = runs(answer, [index], axes, [])
-            same(beyond, "IndexError", f"What number {index} gives {lists}, where it is too large,", look=look)
+        look = "`itertools.product`: each number another combination, the same in every process, the last list fastest"
+        compare(given, every, f"{lists}, nothing finished,", look)
+        look = "`%`, `min`, a default, or a loop that never checks the end; `raise IndexError`"
+        beyond = runs(answer, (count, count + 1), axes, [])
+        compare(beyond, ["IndexError"] * 2, f"{lists} ({count} combinations)", look, count)
 
         given, expected = (runs(function, numbers, axes, finished) for function in (answer, solution))
         wrong_if(
@@ -62,9 +58,14 @@ def judge(answer: Any, rng: Inputs) -> None:
             "starts later gets another setting for its number, and some never run.",
             look="choose first, from all settings; then look whether this one is finished",
         )
-        for index, (yours, right) in enumerate(zip(given, expected, strict=True)):
-            look = "compare dictionaries with those in `finished`: two are equal in any order of their names"
-            same([yours], [right], f"What number {index} gives, where {finished} are finished,", look=look)
+        look = "compare dictionaries with those in `finished`: two are equal in any order of their names"
+        compare(given, expected, f"where {finished} are finished,", look)
+
+
+def compare(given: list, expected: list, where: str, look: str, first: int = 0) -> None:
+    for index, (yours, right) in enumerate(zip(given, expected, strict=True), first):
+        if not near([yours], [right]):
+            raise Incorrect(f"What number {index} gives {where} is not right.", right, yours, look)
 
 
 exercise = Exercise(

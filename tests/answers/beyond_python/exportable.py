@@ -45,8 +45,11 @@ WRONG = {
         *mutants(solution, "images.mean()", "images.mean(dim=(1, 2, 3), keepdim=True)"),
         *mutants(solution, INVERT, "images", INVERT.replace(">", "<=")),
     ],
-    "empty_page": mutants(solution, DIVISOR, "largest"),
-    "faint_pages": mutants(solution, DIVISOR, "(largest + 1e-6)", "largest.clamp(min=1e-3)"),
+    "empty_page": [
+        *mutants(solution, DIVISOR, "largest"),
+        *mutants(solution, f"images / {DIVISOR}", "torch.where(largest > 0, images / largest, 1.0)"),
+    ],
+    "faint_pages": mutants(solution, DIVISOR, "(largest + 1e-6)", "(largest + 1e-3)", "largest.clamp(min=1e-3)"),
     "decided_in_python": [
         Original,
         *mutants(solution, INVERT, "1 - images if images.mean().item() > 0.5 else images"),

@@ -52,6 +52,7 @@ WRONG = {
         mutant(solution, ("width: int", "w: int"), ("numpy(), width", "numpy(), w")),
         *mutants(solution, MEAN, "torch.from_numpy(sliding_mean(x.float().numpy(), width)).to(x.dtype)"),
         *mutants(solution, BACK, BACK.replace("mean", "sum"), "gradient / ctx.width"),
+        *mutants(solution, "(ctx.width - 1, ctx.width - 1)", "(0, 2 * (ctx.width - 1))"),
         *mutants(solution, BACK, "torch.from_numpy(sliding_mean(around.numpy(), ctx.width))"),
         *mutants(solution, ".contiguous()", ""),
     ],

@@ -18,7 +18,7 @@ RIGHT = [by_program]
 WRONG = {
     "not_traced": mutants(solution, DYNAMIC, '{"features": {0: torch.export.Dim("batch")}}'),
     "no_onnx": mutants(solution, "path,", "None,"),
-    "fixed_batch": mutants(solution, DYNAMIC, "None"),
+    "fixed_batch": mutants(solution, DYNAMIC, "None", DYNAMIC.replace("0", "1")),
     None: [
         *mutants(solution, '["features"]', '["x"]'),
         *mutants(solution, "external_data=False", "external_data=True"),

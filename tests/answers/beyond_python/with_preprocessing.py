@@ -1,5 +1,5 @@
 import torch
-from support.answers import mutants
+from support.answers import mutant, mutants
 from torch import nn
 
 from torchcourse_labs.beyond_python.with_preprocessing import solution
@@ -35,12 +35,13 @@ WRONG = {
         *mutants(solution, "dynamic = ", "dynamic = None and "),
         *mutants(solution, 'Dim("batch")', 'Dim("batch", max=256)'),
     ],
-    "constant_batch": mutants(solution, "images[:2]", "images[:1]"),
+    "constant_batch": mutants(solution, "images[:2]", "images[:1]") + mutants(solution, "{0:", "{1:"),
     "train_mode": mutants(solution, ".eval()", "", ".apply(lambda m: isinstance(m, nn.Dropout) and m.eval())"),
     "images_in_file": mutants(solution, EXAMPLE, "images[:2]", "images"),
     None: [
         *mutants(solution, "torch.export.save(program, path)", "torch.save(net.state_dict(), path)"),
         *mutants(solution, "images.float() / 255", "images.float()"),
+        mutant(solution, ("images.float() / 255", "images / 255"), (EXAMPLE, f"{EXAMPLE}.float()")),
         *mutants(solution, READY, "images.float() / 255", "images.float() / 255 - self.mean / self.std"),
         *mutants(solution, READY, "(images.float() / 255 - self.mean.flatten()) / self.std.flatten()"),
         *mutants(solution, READY, "(images.float() / 255 - self.mean.mean()) / self.std.mean()"),

@@ -57,7 +57,7 @@ RIGHT = [
 WRONG = {
     "refused": [lambda *request: "\n" + solution(*request)],
     "late": [mutant(solution, ("#SBATCH --job", "set -e\n#SBATCH --job"))],
-    "not_expanded": mutants(solution, "--nodes={nodes}", "--nodes=$NODES"),
+    "not_expanded": mutants(solution, "--nodes={nodes}", "--nodes=$NODES", "--nodes={{nodes}}"),
     "no_srun": mutants(solution, "srun torchrun", "torchrun"),
     "meeting_place": mutants(solution, "$head:", "localhost:", "$SLURM_JOB_NODELIST:"),
     "ranks": [
@@ -77,8 +77,9 @@ WRONG = {
         *mutants(solution, "{gpus * cores}", "{cores}"),
         *mutants(solution, "--time={minutes}", "--time=00:{minutes}", "--time=tomorrow"),
         *mutants(solution, "srun torchrun", "srun torchrum", "exit 0\nsrun torchrun"),
+        *mutants(with_srun, "export MASTER_ADDR MASTER_PORT", "", "export MASTER_ADDR"),
         *mutants(solution, " | head -n 1", ""),
-        *mutants(solution, PORT, "$((90000 + SLURM_JOB_ID))", "$((20000 + SLURM_JOB_ID % 20000))"),
+        *mutants(solution, PORT, "%j", "$((90000 + SLURM_JOB_ID))", "$((20000 + SLURM_JOB_ID % 20000))"),
         *mutants(solution, "export OMP_NUM_THREADS={cores}", "OMP_NUM_THREADS={cores}"),
     ],
 }

@@ -23,6 +23,7 @@ RIGHT = [
     WITHOUT_TORCHRUN,
     changed((GPUS, "--gpus=2"), (CORES, "#SBATCH --cpus-per-gpu=4\n"), (EXPORT, ""), (PORT, "--rdzv-endpoint=n1:0")),
     changed(("set -e\n", ""), ("train.py\necho", "train.py && echo"), (PORT, "")),
+    changed(("srun t", "run() { t"), ("train.py\n", "train.py; }\nexport -f run\nsrun bash -c run\n")),
     changed(
         (GPUS, "--gpus-per-task=2"),
         ("set -e", "mkdir -p results"),
@@ -45,6 +46,7 @@ WRONG = {
         changed(OF_THE_TASK, (ONE, "--ntasks-per-node=2"), ("=2 --", "=1 --"), ("=8", "=4")),
         *(changed(each) for each in (("s=1", "s=2"), (GPUS, "--gpus-per-node=4"), ("=8", "=64"), ("S=4", "S=8"))),
         *(changed(each) for each in (("srun t", "srum t"), (PORT, "--master-port=$SLURM_JOB_ID"), ("%x-%j", "log"))),
+        changed((PORT, "--master-port=%j")),
         solution.splitlines(),
     ],
 }

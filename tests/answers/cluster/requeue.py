@@ -57,6 +57,8 @@ WRONG = {
         *mutants(solution, "-eq 75", "-eq 138"),
         *mutants(solution, "-lt {most}", "< {most}"),
         *mutants(solution, "${{SLURM_RESTART_COUNT:-0}}", "$SLURM_RESTART_COUNT"),
+        *mutants(solution, "srun python", "exec srun python"),
+        *mutants(solution, " || status=$?", " | tee -a log; status=$?"),
         *mutants(solution, REQUEUE, "scontrol release $SLURM_JOB_ID", "sbatch $0"),
         mutant(solution, ("status=0", "set -e"), (" || status=$?", "; status=$?")),
     ],
@@ -70,5 +72,6 @@ WRONG = {
         *mutants(solution, "-lt {most}", "-le {most}", "-lt $(({most} - 1))", "> 0"),
         *mutants(solution, "COUNT:-0", "COUNT:-1"),
         *mutants(solution, "#SBATCH --open-mode=append\n", ""),
+        *mutants(solution, "#SBATCH --requeue\n", ""),
     ],
 }

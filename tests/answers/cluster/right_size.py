@@ -38,6 +38,7 @@ WRONG = {
         *mutants(solution, '1.25 * max(seconds(job["Elapsed"]) / 60', 'max(seconds(job["Elapsed"]) / 60'),
         *mutants(solution, '"minutes": math.ceil', '"minutes": int', '"minutes": round'),
         *mutants(solution, '"cores": math.ceil(', '"cores": 1 + int('),
+        *mutants(solution, 'if row["MaxRSS"] and', 'if row["MaxRSS"] and "batch" not in row["JobID"] and'),
         *mutants(solution, 'gib(step["MaxRSS"])', 'float(step["MaxRSS"][:-1]) / 1024', 'gib(step["MaxRSS"]) * 1024'),
         *mutants(by_columns, "86_400 * int(days or 0) + ", ""),
     ],
