@@ -72,7 +72,7 @@ def _evaluate(name: str, answer: Any, seed: int | None) -> Result:
             name,
             "error",
             f"Your code was still running after {found.seconds:g} seconds and was stopped.",
-            look="a loop that never ends, or a Python loop over every element",
+            look="a loop that never ends, or with far too many steps; a Python loop over every element",
         )
     except Exception as error:  # the judge met something that it did not expect from a wrong answer
         return Result(

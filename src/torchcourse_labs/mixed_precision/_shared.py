@@ -9,7 +9,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from labcheck.authoring import wrong_if
+from labcheck.authoring import raises_like, wrong_if
+
+NO_GRADIENT = raises_like("no_gradient", "A `grad` may be None: then skip the parameter.", "NoneType", "'None")
 
 
 @contextlib.contextmanager
@@ -51,7 +53,7 @@ def judge_dtypes(seen: dict, dtype: torch.dtype) -> None:
         others,
         "other_dtype",
         f"Some layers, or all of them, do not compute in {dtype}.",
-        look="`with torch.autocast(…, dtype=…)` around each call of a model",
+        look="`with torch.autocast(….device.type, dtype=…)` around each call of a model; one call a batch is enough",
         expected=dtype,
         yours=", ".join(sorted(map(str, others))),
     )

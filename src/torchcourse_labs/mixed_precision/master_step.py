@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from labcheck.authoring import Exercise, Inputs, call, equal, observe, raises_like, same, wrong_if
+from torchcourse_labs.mixed_precision._shared import NO_GRADIENT
 
 SMALL = 40  # steps, each less than half a gap long
 
@@ -21,11 +22,11 @@ def solution(model: nn.Module, master: dict[str, Tensor], rate: float) -> None:
 
 
 def trained(answer: Callable, start: list[Tensor], slopes: list[Tensor], rates: list[float]) -> dict[str, Any]:
-    """A probe: the weights after each step, until they change their form. The last parameter never has a gradient."""
+    """A probe: the weights after each step, until they change their form. The middle parameter never has a gradient."""
     model, master, after = nn.ParameterList(value.clone() for value in start), {}, []
     own = [*model.parameters()]
     for rate in rates:
-        for parameter, slope in zip(own, slopes[: 1 + len(after)], strict=False):  # the second one has none at first
+        for parameter, slope in zip(own[::2], slopes[: 1 + len(after)], strict=False):  # the last one has none at first
             parameter.grad = slope.clone()
         call(answer, model, master, rate, may_change=True, may_return_none=True)
         after.append([p.detach().clone() for p in model.parameters()])
@@ -38,11 +39,11 @@ def trained(answer: Callable, start: list[Tensor], slopes: list[Tensor], rates: 
 
 def judge(answer: Any, rng: Inputs) -> None:
     """A step of many gaps, many steps of less than half a gap, a larger one: sums of powers of two, so exact."""
-    start = [(1 + rng.ints(40, 90, shape) / 128).bfloat16() for shape in (rng.sizes(2, 2, 5), [rng.size(6, 9)], [3])]
-    slopes = [rng.pick((-1, 1)) * (1 + rng.ints(0, 50, value.shape) / 64).bfloat16() for value in start[:2]]
+    start = [(1 + rng.ints(40, 90, shape) / 128).bfloat16() for shape in (rng.sizes(2, 2, 5), [3], [rng.size(6, 9)])]
+    slopes = [rng.pick((-1, 1)) * (1 + rng.ints(0, 50, value.shape) / 64).bfloat16() for value in start[::2]]
     rates = [2.0**-4, *[2.0**-10] * SMALL, 2.0**-5]  # the gap is 2 ** -7
     graph = raises_like("recorded", "Your step is recorded in a graph: it needs `torch.no_grad()`.", "a leaf Variable")
-    with graph, raises_like("no_gradient", "A `grad` may be None: then skip the parameter.", "NoneType", "'None"):
+    with graph, NO_GRADIENT:
         seen, right = (observe(each, trained, start, slopes, rates) for each in (answer, solution))
     yours, wanted = seen["after"], right["after"]
     look = "methods that work in place, such as `parameter.copy_(…)`"
@@ -62,7 +63,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         "bfloat16, or to a copy that was just made from one.",
         look="the copy is made in the first step only, and stays in the dict that you get; `master = …` is another",
     )
-    look = "each step changes the copy in float32, by minus rate times gradient, also if a gradient first comes later"
+    look = "each step changes the copy in float32, by minus rate times gradient, also if a gradient first comes later; "
+    look += "a parameter without a gradient is skipped, and the loop goes on: no `return`, no `break`"
     same(yours[-1], wanted[-1], f"The list of weights after {len(rates)} steps", look=look)
     look = "`.detach()`, or `no_grad` around the whole step"
     wrong_if(seen["graph"], "graph", "Your copy has a graph, which grows with each step.", look=look)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from labcheck.authoring import Exercise, Inputs, call, equal, near, observe, same, wrong_if
 from labcheck.probes import SLOW_START
+from torchcourse_labs.mixed_precision._shared import NO_GRADIENT
 
 
 def draw(rng: Inputs) -> list[tuple]:
@@ -58,7 +59,8 @@ def scaled_steps(answer: Callable, kinds: list[str], growth_interval: int, *star
 
 def judge(answer: Any, rng: Inputs) -> None:
     for inputs in draw(rng):
-        seen, wanted = observe(answer, scaled_steps, *inputs), scaled_steps(solution, *inputs)
+        with NO_GRADIENT:
+            seen, wanted = observe(answer, scaled_steps, *inputs), scaled_steps(solution, *inputs)
         before = torch.cat(inputs[2:])
         wrong_if(
             near(before - seen[0]["weights"], (before - wanted[0]["weights"]) * 1024, 0.01, 0.1),

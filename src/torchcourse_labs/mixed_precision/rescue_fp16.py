@@ -54,9 +54,14 @@ def judge(answer: Any, rng: Inputs) -> None:
     model, batches, epochs = draw(rng)
     with (
         raises_like(
+            "no_gradients",
+            "The optimizer has no gradients when the scaler steps: `zero_grad` after `backward()` clears them.",
+            "for this optimizer",
+        ),
+        raises_like(
             "no_scaler_step",
             "The scaler takes no step: call `scaler.step(optimizer)`, not `optimizer.step()`, before it is updated.",
-            "No inf checks",
+            "prior to update",
         ),
         raises_like(
             "half_weights",
@@ -71,7 +76,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         not seen["trained"].isfinite().all(),
         "nan",
         "A step with the infinite gradients of a batch that overflows float16 made the weights nan or infinite.",
-        look="`scaler.step(optimizer)` skips such a step; `optimizer.step()` does not, nor a scaler for another device",
+        look="`scaler.step` skips it; `optimizer.step` does not, nor a scaler that is off or for another device",
     )
     wrong_if(seen["changed"], "changes_data", "You change the batches: the caller needs them as they were.")
     x, y = (torch.cat(parts).double() for parts in zip(*batches[:2], strict=True))  # without the glitch
@@ -86,11 +91,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         f"Batches: {passes}, steps: {seen['steps']}. With infinite gradients (too large a scale?), a step is skipped.",
         look="make the scaler once, with its own `init_scale`; `zero_grad`, step and update belong to each batch",
     )
-    wrong_if(
-        equal(seen["trained"], weights(model)),
-        "another_model",
-        "The model that you got has not changed: the caller looks at it, not at a copy.",
-    )
+    same = equal(seen["trained"], weights(model))
+    wrong_if(same, "another_model", "The model that you got has not changed: the caller looks at it, not at a copy.")
     look = (
         "mean loss and rate as in the script, divided once by the scale, float32, all epochs; `zero_grad` for each "
         "batch. Skip the glitch: clipped to fit into float16, or with numbers in place of inf and nan, it is still one"

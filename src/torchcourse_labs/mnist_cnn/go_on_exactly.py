@@ -58,7 +58,9 @@ def stop_and_go_on(answer: Any, batches: list[Batch], epoch: int, seed: int) -> 
     model, optimizer = fresh(seed)
     learn(model, optimizer, batches[:3])
     before = state_of(model, optimizer)
-    state, file = call(save, model, optimizer, epoch, may_change=True), io.BytesIO()
+    state, file = call(save, model, optimizer, epoch, may_change=True, may_return_none=True), io.BytesIO()
+    if state is None:
+        raise Incorrect("Your function `checkpoint` returned None.", look="is there a `return` at its end?")
     seen: dict[str, Any] = {"before": before, "saved": state_of(model, optimizer)}
     try:
         torch.save(state, file)
@@ -100,12 +102,9 @@ def judge(answer: Any, rng: Inputs) -> None:
     restored, what = seen["restored"], "The row of all weights and buffers after `restore`"
     look = "the given model's `load_state_dict`, from what `checkpoint` returns; batch norm has more than parameters"
     same(restored["weights"], before["weights"], what, look=look)
-    wrong_if(
-        not equal(restored["momentum"], before["momentum"]),
-        "momentum",
-        "After `restore`, the optimizer does not have the saved momentum.",
-        look="`optimizer.state_dict()` in checkpoint; in restore, `load_state_dict` of the given optimizer, no new one",
-    )
+    lost = not equal(restored["momentum"], before["momentum"])
+    look = "`optimizer.state_dict()` in checkpoint; in restore, `load_state_dict` of the given optimizer, no new one"
+    wrong_if(lost, "momentum", "After `restore`, the optimizer does not have the saved momentum.", look)
     wrong_if(
         not equal(restored["random"], before["random"]),
         "random",
@@ -113,6 +112,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "start over.",
         look="`torch.get_rng_state()` in checkpoint; `torch.set_rng_state` in restore, after anything random",
     )
+    same(restored["mode"], True, "`model.training` after `restore`", look="`model.eval()`: the mode stays as it was")
     model, optimizer = fresh(seed)
     learn(model, optimizer, batches)
     what, look = "The row of all weights after going on", "what else `restore` changes"

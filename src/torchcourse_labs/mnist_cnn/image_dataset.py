@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same, show, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, same, show, wrong_if
 
 
 class solution(Dataset):
@@ -36,10 +36,10 @@ def looked_at(answer: Callable, images: Tensor, labels: Tensor, order: list[int]
         return image.float() / 255 + drawn[-1]
 
     dataset = call(answer, images.clone(), labels.clone(), transform, may_change=True)
-    early = len(drawn)
+    early, length = len(drawn), call(dataset.__len__, may_return_none=True)
     samples = [call(lambda i=i: dataset[i], may_return_none=True) for i in order]
     plain = call(lambda: call(answer, images, labels)[1], may_return_none=True)
-    return {"early": early, "samples": samples, "drawn": drawn, "plain": plain, "length": call(dataset.__len__)}
+    return {"early": early, "samples": samples, "drawn": drawn, "plain": plain, "length": length}
 
 
 def is_whole(label: Any) -> bool:
@@ -59,7 +59,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "The transform already ran when the data set was made. A random one would be random only once.",
         look="`__init__`: keep the transform, and call it in `__getitem__`",
     )
-    same(seen["length"], n, "The length of your data set", look="`__len__`: the number of samples")
+    same(seen["length"], n, "The length of your data set", look="`__len__` returns the number of samples")
     for sample in (*seen["samples"], seen["plain"]):
         if not isinstance(sample, tuple | list) or len(sample) != 2 or not is_whole(sample[1]):
             problem = "A sample should be (image, label), the label one whole number."
@@ -70,12 +70,13 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         calls != len(order),
         "calls",
-        f"For {len(order)} samples, the transform ran {calls} times: once for each is right, even if you ask for the "
-        "same one again.",
+        f"For {len(order)} samples, the transform ran {calls} times. Once for each is right, even for a repeated one.",
         look="`image = self.transform(image)` in `__getitem__`",
     )
     for index, number, (image, label) in zip(order, drawn, seen["samples"], strict=True):
         look = "`image = self.transform(image)`: the transform returns a new image, made from the stored one (uint8)"
+        others = [i for i, stored in enumerate(images) if near(image, stored.float() / 255 + number)]
+        look = f"the index: this is the image of sample {others[0]}" if others else look
         same(image, images[index].float() / 255 + number, f"The image of sample {index}", look=look)
         same(int(label), int(labels[index]), f"The label of sample {index}")
     look = "`torch.manual_seed`: seed once, at the start of the program, not in a data set"

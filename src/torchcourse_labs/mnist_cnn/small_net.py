@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labcheck import probes
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, near, observe, raises_like, wrong_if
 
 
 class solution(nn.Module):
@@ -64,8 +64,17 @@ def hidden_layers(model: nn.Module) -> str | None:
 
 
 def judge(answer: Any, rng: Inputs) -> None:
+    features = raises_like(
+        "features",
+        "A linear layer gets more or fewer features (the last number of mat1) than it takes (the first of mat2).",
+        "mat1 and mat2",
+        look="channels · height · width before the layer; `flatten(1)` leaves the batch alone, `flatten()` does not",
+    )
     for b in (rng.pick([3, 5, 6, 7, 9]), 1):
-        judge_network(observe(answer, looked_at, *(rng.randn(b, 1, 28, 28) for _ in range(2)), rng.size(0, 10**6)), b)
+        images = [rng.randn(b, 1, 28, 28) for _ in range(2)]
+        with features:
+            seen = observe(answer, looked_at, *images, rng.size(0, 10**6))
+        judge_network(seen, b)
 
 
 def judge_network(seen: dict[str, Any], b: int) -> None:
@@ -84,18 +93,11 @@ def judge_network(seen: dict[str, Any], b: int) -> None:
         raise Incorrect("Your network should return ten logits for each image.", (b, 10), logits, look)
     if not logits.isfinite().all():
         raise Incorrect("Some of your logits are nan or infinite.", "finite numbers", logits, "the end of `forward`")
-    wrong_if(
-        not near(seen["again"], logits, 1e-4, 1e-4),
-        "by_chance",
-        "In eval mode, the same images get different logits when your network sees them again.",
-        look="`F.dropout` does not know the mode: use `nn.Dropout`. Layers belong in `__init__`, not in `forward`",
-    )
-    wrong_if(
-        not near(seen["in company"], logits, 1e-4, 1e-4),
-        "company",
-        "In eval mode, the same images get different logits if there are others in their batch.",
-        look="in reshapes, means, and softmax of `forward`, axis 0 is the batch; batch norm needs running statistics",
-    )
+    again, company = (not near(seen[name], logits, 1e-4, 1e-4) for name in ("again", "in company"))
+    look = "`F.dropout` does not know the mode: use `nn.Dropout`. Layers belong in `__init__`, not in `forward`"
+    wrong_if(again, "by_chance", "In eval mode, the same images get different logits when they come again.", look)
+    look = "in reshapes, means, and softmax of `forward`, axis 0 is the batch; batch norm needs running statistics"
+    wrong_if(company, "company", "In eval mode, images get different logits if there are others in their batch.", look)
     large = torch.cat(seen["large"])
     wrong_if(
         any(near(each.exp().sum(1), torch.ones(len(each))) for each in (logits, logits.log(), seen["training"]))
@@ -106,12 +108,9 @@ def judge_network(seen: dict[str, Any], b: int) -> None:
         "softmax inside.",
         look="the last line of `forward`, or the last layer in `__init__`",
     )
-    wrong_if(
-        not any("conv" in name for name in seen["operations"]),
-        "no_convolution",
-        "There is no convolution in your network.",
-        look="at least one `nn.Conv2d`, used in `forward`",
-    )
+    missing = not any("conv" in name for name in seen["operations"])
+    look = "at least one `nn.Conv2d`, used in `forward`"
+    wrong_if(missing, "no_convolution", "There is no convolution in your network.", look)
     wrong_if(
         not near(logits, seen["zero"]) and near(logits + seen["others"], seen["sum"] + seen["zero"], 1e-4, 1e-4),
         "linear",

@@ -104,7 +104,7 @@ def judge_form(seen: dict[str, Any], images: int, steps: int) -> Tensor:
         "more_steps",
         f"Your optimizer took {seen['most']} steps, and you took {seen['used']} of the {steps} batches. Take one step "
         "with each batch, and with nothing else.",
-        look="a loop inside the loop over the batches, batches that are kept for a second round, or other images",
+        look="a loop in the loop over the batches, a batch used again (`next(iter(batches))`, a list), or other images",
     )
     return seen["logits"].float()
 

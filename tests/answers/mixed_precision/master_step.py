@@ -36,5 +36,9 @@ WRONG = {
     ],
     "graph": [mutant(solution, (".detach()", ""), QUIET, (".copy_", ".data.copy_"))],
     "replaced": mutants(solution, BACK, "model[int(name)] = nn.Parameter(master[name].bfloat16())"),
-    None: mutants(solution, MAKE, "master.setdefault(name, 0 * parameter)", SOME) + mutants(solution, GRAD, f"-{GRAD}"),
+    None: [
+        *mutants(solution, MAKE, "master.setdefault(name, 0 * parameter)", SOME),
+        *mutants(solution, GRAD, f"-{GRAD}"),
+        *mutants(solution, "if parameter.grad is not None:", "if parameter.grad is None: return\n            else:"),
+    ],
 }

@@ -42,9 +42,9 @@ WRONG = {
         *mutants(solution, SKIP, f"[p.grad.nan_to_num_(0, 0, 0) for p in parameters]; optimizer.step(); {SKIP}"),
         *mutants(solution, DIVIDE, f"{DIVIDE}; parameter.grad.nan_to_num_(0, 0, 0)"),
     ],
+    "no_gradient": mutants(solution, " if p.grad is not None", ""),
     None: [
         *mutants(solution, STEP, "    pass"),
-        *mutants(solution, " if p.grad is not None", ""),
         *mutants(solution, SKIP, "state.update(good=0)", "state.update(scale=scale / 2)"),
         *mutants(solution, SKIP, "state.update(scale=max(scale / 2, 1.0), good=0)"),
         *mutants(solution, "scale=scale * 2, good=0", "good=0", "scale=scale * 2"),

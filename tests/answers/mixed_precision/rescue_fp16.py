@@ -53,12 +53,13 @@ WRONG = {
     "other_dtype": mutants(solution, "dtype=torch.float16", "dtype=torch.bfloat16"),
     "nan": [
         mutant(solution, (SCALE, "loss"), (STEP, "optimizer.step()"), (UPDATE, "pass")),
-        *mutants(solution, SCALER, "torch.amp.GradScaler()"),
+        *mutants(solution, SCALER, "torch.amp.GradScaler()", "torch.amp.GradScaler('cpu', enabled=False)"),
     ],
     "half_weights": [
         *mutants(solution, "optimizer = torch.optim", "model.half(); optimizer = torch.optim"),
         *mutants(solution, LOSS, "F.mse_loss(model.half()(x.half()), y.half())"),
     ],
+    "no_gradients": mutants(solution, STEP, f"optimizer.zero_grad(); {STEP}"),
     "no_scaler_step": mutants(solution, STEP, "optimizer.step()"),
     "no_step": [
         *mutants(solution, "with torch", f"scaler = {SCALER}\n            with torch"),

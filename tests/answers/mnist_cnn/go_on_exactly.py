@@ -32,8 +32,9 @@ WRONG = {
     "random": [*restoring(SET, "len"), *restoring(f'{SET}(state["random"])', "torch.manual_seed(0)")],
     None: [
         *zip(mutants(as_list, VALUES, "parameters()"), mutants(from_list, VALUES, "parameters()"), strict=True),
-        *restoring("model.load_state_dict", "len"),
+        *restoring("model.load_state_dict", "len", "model.eval().load_state_dict"),
         *restoring(END, "return", "return str(state['epoch'])", f"optimizer.param_groups[0]['lr'] = 1.0; {END}"),
+        *((mutant, restore) for mutant in mutants(checkpoint, "return states", "states")),
         checkpoint,
     ],
 }

@@ -26,8 +26,8 @@ WRONG = {
     None: [
         *mutants(solution, "if self.transform:", "if True:"),
         *mutants(solution, CALLED, "self.transform(image / 255)"),
-        *mutants(solution, "len(self.images)", "self.images.shape"),
-        *mutants(solution, TAKEN, f"torch.manual_seed(index); {TAKEN}"),
+        *mutants(solution, "return len(self.images)", "return self.images.shape", "len(self.images)"),
+        *mutants(solution, TAKEN, f"torch.manual_seed(index); {TAKEN}", "image = self.images[index - 1]"),
         *mutants(solution, RETURNED, "return int(self.labels[index]), image", "return image", "image"),
         *mutants(solution, RETURNED, f"self.images[index] = 0; {RETURNED}"),
         *mutants(solution, "int(self.labels[index])", "float(self.labels[index])", "self.labels[[index]]", "index"),

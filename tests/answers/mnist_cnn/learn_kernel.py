@@ -24,8 +24,13 @@ RIGHT = [
 ]
 
 WRONG = {
+    "flipped": mutants(by_adam, "layer.weight.detach()", "layer.weight.flip(2, 3)"),
     "no_bias": [lambda *case: (solution(*case)[0], torch.zeros(case[1].shape[1]))],
-    "not_learned": [*mutants(by_adam, "optimizer.step()", "pass"), mutant(by_adam, ("Adam(", "SGD("), ("0.05", "9.0"))],
+    "not_learned": [
+        *mutants(by_adam, "optimizer.step()", "pass"),
+        *mutants(by_adam, "    return", "        return"),
+        mutant(by_adam, ("Adam(", "SGD("), ("0.05", "9.0")),
+    ],
     "too_early": mutants(by_adam, "steps=400", "steps=30"),
     None: [lambda *case: solution(*case)[::-1], mutant(by_adam, ("images.shape[1], outputs.shape[1]", "1, 1"))],
 }

@@ -35,6 +35,7 @@ WRONG = {
     "no_convolution": [lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 20), nn.ReLU(), nn.Linear(20, 10))],
     "linear": [short(), short(nn.Dropout(0.1), nn.BatchNorm2d(8), nn.AvgPool2d(1))],
     "budget": [short(nn.ReLU(), nn.Conv2d(8, 8, 1), nn.Flatten(), nn.Linear(8 * 81, 8 * 81))],
+    "features": [*mutants(solution, ".flatten(1)", ".flatten()"), *mutants(solution, LAST, "nn.Linear(400, 10)")],
     "asleep": mutants(solution, LAST, f"{LAST}; self.more = nn.Conv2d(8, 8, 3)", f"{LAST}; self.requires_grad_(False)"),
     None: [
         nn.Flatten(),
