@@ -46,6 +46,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     last = rng.size(9, 11)
     seen, right = observe(answer, found, last), found(solution, last)["lists"]
     there, steps = next(((there, steps) for there, steps in seen["calls"] if there >= steps > 0), (0, 0))
+    look, late = "`range(1, last)`", there == steps == last
+    wrong_if(late, "late", "After step `last`, nothing is left to train: the last stop is last - 1.", look=look)
     wrong_if(
         steps,
         "old_file",

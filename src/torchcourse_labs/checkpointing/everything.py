@@ -78,8 +78,11 @@ def first_session(answer: tuple, seed: int, steps: int) -> dict[str, Any]:
 def second_session(answer: tuple, seed: int, file: Tensor, steps: int) -> dict[str, Any]:
     """On a rank of another process: put everything into a fresh run, and train on."""
     run = Run(seed)
-    fresh = parts(run)
+    fresh, filled = parts(run), [name for name, part in vars(run).items() if hasattr(part, "load_state_dict")]
     answer[1](run, torch.load(io.BytesIO(file.numpy().tobytes())))
+    for name in filled:
+        if not hasattr(part := getattr(run, name, None), "state_dict"):
+            return {"replaced": f"`run.{name}` is of type {type(part).__name__}"}
     return {"fresh": fresh, "parts": parts(run), "losses": [run.step() for _ in range(steps)]}
 
 
@@ -112,6 +115,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     )
 
     other = ranks.observe(answer, second_session, seed, one["file"], after, functions=2, world_size=1, look="")[0]
+    replaced, look = other.get("replaced"), "`load_state_dict` fills a part of `run`, an assignment replaces it"
+    wrong_if(replaced, "replaced", f"After `go_on`, {replaced}.", look=look)
     lost, touched = differing(other["parts"], then), differing(other["parts"], other["fresh"])
     wrong_if(
         all("random" in name for name in touched),

@@ -75,21 +75,25 @@ def judge(answer: Any, rng: Inputs) -> None:
         same(through, True, "Whether the error comes through when `save` fails", look="`except`, without `raise`")
         known = [step for step in scores if not math.isnan(scores[step])]
         best = max(known, key=scores.get, default=max(scores))  # the oldest of equal ones is the first
-        right, yours = {*OTHERS, *(f"step-{step}.pt" for step in (*[*scores][-last:], best))}, {*seen["files"]}
+        newest, best = {f"step-{step}.pt" for step in [*scores][-last:]}, f"step-{best}.pt"
+        right, yours = {*OTHERS, *newest, best}, {*seen["files"]}
         story = f"With last = {last} and the scores {scores}"
         shown = (sorted(each, key=lambda name: (name in OTHERS, len(name), name)) for each in (right, yours))
         told = dict(zip(("expected", "yours"), map(", ".join, shown), strict=True))
         unknown = [{f"step-{step}.pt"} for step in scores if step not in known]
         wrong_if(
-            yours - right in unknown and (best in [*scores][-last:] or f"step-{best}.pt" not in yours),
+            yours - right in unknown and (best in newest or best not in yours),
             "nan",
             f"A checkpoint whose score is nan stays, as if it were the best one. {story}:",
             look="`math.isnan(score)`: comparisons with nan are always false, so `max` depends on the order",
             **told,
         )
         if yours != right:
+            name = min(right ^ yours)
+            why = "not yours" if name in OTHERS else "one of the newest" if name in newest else "the best one"
+            what = f"`{name}` is gone, but it is {why}" if name in right else f"`{name}` should be gone"
             look = "other `step-N.pt` go, also one left by a crash; newest by number; best never nan, older of equals"
-            raise Incorrect(f"The files that stay are not the right ones. {story}:", **told, look=look)
+            raise Incorrect(f"{what}. {story}:", **told, look=look)
 
 
 exercise = Exercise(

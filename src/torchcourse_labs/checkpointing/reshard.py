@@ -97,11 +97,12 @@ def save_and_load(answer: Any, tensors: list[dict]) -> dict[str, Any]:
             ranks.start(answer, 2, harness, (tensors,), world_size=world_size, **options)
             for harness, world_size in ((saving, 2), (crashing, 2), (loading, 3))
         )
+        kept = any(Path(folder, "checkpoints").glob("*"))
     for outcome in (saved, loaded):
         if lost := ranks.lost(outcome):
             return {"lost": lost}
         ranks.judge(outcome)
-    return {"found": saved.values, "wrote": [len(rank.wrote) for rank in saved], "loaded": loaded.values}
+    return {"found": saved.values, "wrote": [len(rank.wrote) for rank in saved], "loaded": loaded.values, "kept": kept}
 
 
 def judge(answer: Any, rng: Inputs) -> None:
@@ -115,14 +116,12 @@ def judge(answer: Any, rng: Inputs) -> None:
     ):
         seen = observe(answer, save_and_load, tensors)
     ranks.judge_lost(seen.get("lost", {}), "all ranks call `dcp.save` and `dcp.load`")
+    look = "`checkpoint_id`: a folder for each step, inside `folder`"
+    wrong_if(not seen["kept"], "outside", "`save_sharded` writes nothing into `folder`.", look=look)
     what = "What `load_sharded` returns, on each rank, before the first save and after saving step 0,"
     same(seen["found"], [[None, 0], [None, 0]], what, look="is there a `return`? a dot in `.metadata`? 0 is a step")
-    wrong_if(
-        0 in seen["wrote"],
-        "one_writes",
-        "Not every rank writes: each should save the rows that it has, so that none has to hold the whole tensor.",
-        look="`dcp.save(state, …)` on every rank, with the DTensors as they are",
-    )
+    look = "`dcp.save(state, …)` on every rank, with the DTensors as they are: none has to hold a whole tensor"
+    wrong_if(0 in seen["wrote"], "one_writes", "Not every rank writes: each should save its rows.", look=look)
     crashed = "after a crash in the middle of saving step 110,"
     for rank, one in zip(range(3), seen["loaded"], strict=True):
         look = 'the newest whole one, by number: as text, "step-100" comes before "step-90". Older ones have to stay'

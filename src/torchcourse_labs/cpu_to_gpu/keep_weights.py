@@ -58,7 +58,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             f"Your function should only read the model, but it changes {seen['changed']}.",
             look="`model.cpu()`, `eval()`, `requires_grad_` and `zero_grad()` all work in place: you need none of them",
         )
-        names = [*expected.keys() ^ seen["kept"].keys()]
+        names = sorted(expected.keys() ^ seen["kept"].keys(), key=str)
         wrong_if(
             names and {*names} == expected.keys() - dict(model.named_parameters()).keys(),
             "no_buffers",
@@ -67,12 +67,12 @@ def judge(answer: Any, rng: Inputs) -> None:
         )
         if names:
             which = f"`{names[0]}` is {'missing' if names[0] in expected else 'not among them'}"
-            raise Incorrect(f"Your dictionary should have the names of `state_dict()`: {which}.")
+            told = (", ".join(map(str, each)) for each in (expected, seen["kept"]))
+            look = "is `return` inside the loop?" if len(seen["kept"]) == 1 else None
+            raise Incorrect(f"Your dictionary should have the names of `state_dict()`: {which}.", *told, look)
+        look = "`.cpu()` for every value"
         wrong_if(
-            seen["on the device"],
-            "on_device",
-            "Some or all of your kept values are on the device, where they take up its memory.",
-            look="`.cpu()` for every value",
+            seen["on the device"], "on_device", "Kept values are on the device, and take up its memory.", look=look
         )
         look = "the names and values of `model.state_dict()`, none of them converted"
         same(seen["kept"], expected, "The kept values", look=look, rtol=0, atol=0)

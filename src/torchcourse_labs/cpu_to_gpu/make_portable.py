@@ -63,7 +63,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     own = "`members` networks of their own, each with two layers; `[network] * members` is one network"
     same(seen["learned"], expected, "The count of numbers that the model learns", look=own)
     saved = any(equal(value, mean) for value in seen["state"])
-    wrong_if(not saved, "plain_tensor", "The model doesn't save its mean, and a plain tensor doesn't move.", look=look)
+    wrong_if(not saved, "not_saved", "The mean is not in `state_dict()`, so it isn't saved with the model.", look=look)
     torch.manual_seed(seed)
     right = solution(mean, members)(images).detach()
     for place in ("back on the CPU", "on the device"):
@@ -77,8 +77,8 @@ def judge(answer: Any, rng: Inputs) -> None:
             result, travels = observe(answer, moved, mean, members, images, seed, place == "on the device")
         if result is None:
             raise Incorrect(f"When a model and its input are {place}, the logits should be there, too.")
-        look = "the mean of the members' logits, for images without the mean; the caller's images stay as they are"
-        same(result, right, f"What a model returns {place}", look=look)
+        look = "each network: Linear, ReLU, Linear; the mean of their logits for `x` minus `mean`; `x` stays as it is"
+        same(result, right, f"What a model returns when it is {place}", look=look)
         look = f"{busiest_line(travels)}; with `device=x.device`, a new tensor is made there"
         wrong_if(travels, "travels", "In each call, something travels from the CPU to the device.", look=look)
 

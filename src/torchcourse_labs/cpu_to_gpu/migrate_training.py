@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, observe, raises_like, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, near, observe, raises_like, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, network, weights
 from torchcourse import simgpu
 from torchcourse_labs.cpu_to_gpu._shared import as_numbers, busiest_line, device_work
@@ -25,7 +25,7 @@ def draw(rng: Inputs) -> tuple[nn.Module, list[Batch], int]:
     return network(rng, height * width, classes), batches, epochs
 
 
-def solution(model: nn.Module, batches: list[Batch], device: torch.device, epochs: int) -> list[float]:
+def solution(model: nn.Module, batches: list[Batch], device: torch.device, epochs: int, clear=True) -> list[float]:
     model.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
@@ -34,7 +34,8 @@ def solution(model: nn.Module, batches: list[Batch], device: torch.device, epoch
         for images, labels in batches:
             images, labels = images.to(device), labels.to(device)
             loss = F.cross_entropy(model(images.float() / 255), labels)
-            optimizer.zero_grad()
+            if clear:
+                optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             total += loss.detach()
@@ -61,8 +62,9 @@ def judge(answer: Any, rng: Inputs) -> None:
         look="a model moves in place; for a tensor, `.to(device)` returns a copy: `images = images.to(device)`",
     ):
         seen = observe(answer, trained, model, batches, epochs)
-    reference = copy.deepcopy(model)
+    reference, piled = copy.deepcopy(model), copy.deepcopy(model)
     expected = solution(reference, batches, torch.device("cpu"), epochs)
+    solution(piled, batches, torch.device("cpu"), epochs, clear=False)
     wrong_if(
         not seen["there"],
         "model_elsewhere",
@@ -72,8 +74,12 @@ def judge(answer: Any, rng: Inputs) -> None:
     losses = seen["losses"]
     if not isinstance(losses, Tensor) or losses.shape != (epochs,):
         yours = losses.tolist() if isinstance(losses, Tensor) else losses
-        look = "one number for each epoch: `.item()` or `.tolist()`, after the loop over the batches"
-        raise Incorrect("Your function should return a list of Python numbers.", expected, yours, look)
+        look = "`.item()` or `.tolist()` after the loop over the batches, `return` after the loop over the epochs"
+        raise Incorrect("Your function should return a list of Python numbers, one per epoch.", expected, yours, look)
+    untrained, uncleared = near(seen["weights"], weights(model), 0, 0), near(seen["weights"], weights(piled), 1e-3)
+    look = "`zero_grad()`, `backward()`, `step()`, all three, in this order, for each batch"
+    wrong_if(untrained, "untrained", "Nothing is trained: the weights are as before.", look=look)
+    wrong_if(uncleared, "not_cleared", "The gradients are never cleared: `backward()` adds to those before.", look=look)
     look = "the mean over the batches, not the sum; the optimizer, the order of the lines, `/ 255`, where a sum starts"
     same(losses, torch.tensor(expected), "Your list of losses", False, 1e-3, 1e-3, look)
     same(seen["weights"], weights(reference), "The row of all trained weights", False, 1e-3, 1e-4, look)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, observe, same, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, near, observe, same, wrong_if
 from labcheck.probes import SLOW_START, Batch, network
 from torchcourse import simgpu
 from torchcourse_labs.cpu_to_gpu._shared import as_numbers, busiest_line, device_work
@@ -54,14 +54,17 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         len(waits) > 3,
         "waits",
-        f"Python waits for the device {len(waits)} times. Three are enough, all of them after the loop.",
-        look=f"{busiest_line(waits)}; `torch.maximum` decides on the device, and a mask has a sum there",
+        f"Python waits for the device {len(waits)} times. Three are enough: one for each number, after the loop.",
+        look=f"{busiest_line(waits)}; add up (`sum`) and decide (`torch.maximum`) on the device, then read once",
     )
     if not isinstance(numbers, Tensor) or numbers.shape != (3,):
         look = "the last line: read each number once, after the loop; a tensor that is printed later waits, too"
         raise Incorrect("Your function should return three Python numbers.", expected, numbers, look)
     share, worst, sure = numbers.tolist()
     close = {"dtype": False, "rtol": 1e-3, "atol": 1e-4}
+    order = near(sorted(numbers.tolist()), sorted(expected)) and not near(numbers.tolist(), expected)
+    look = "share of right answers, largest loss, number of sure answers"
+    wrong_if(order, "order", "The three numbers are right, but their order is not.", look, expected, numbers.tolist())
     same(share, expected[0], "The share of right answers, from 0 to 1,", look="right answers / `seen`", **close)
     look = '`reduction="none"` gives a loss for each image, `torch.maximum` the largest of all batches'
     same(worst, expected[1], "The largest loss of a single image", look=look, **close)

@@ -20,6 +20,7 @@ WRONG = {
         *mutants(solution, PATH, 'folder / "straight.pt"', 'folder / "run.pt"'),
         *mutants(solution, "(path, last)", "(path, last - stop)"),
     ],
+    "late": mutants(solution, "range(1, last)", "range(1, last + 1)"),
     "no_resume": mutants(solution, "train(path, stop)", "pass"),
     "random_state": mutants(solution, SEED, "pass"),
     "last_bits": mutants(solution, EQUAL, "torch.allclose("),

@@ -48,6 +48,7 @@ WRONG = {
         (everything, lambda run, state: print(state)),
         (everything, lambda run, state: go_on(run.__class__(0), state)),
     ],
+    "replaced": [restoring(("getattr(run, name).load_state_dict(part)", "setattr(run, name, part)"))],
     "lost": [
         *saving('"optimizer", ', ""),
         *saving('"scaler", ', ""),

@@ -72,8 +72,11 @@ WRONG = {
         (save_sharded, mutant(load_sharded, ("path.parent", "path"), ("/.metadata", ""))),
     ],
     "one_writes": [(save_from_one, load_from_one)],
-    None: [
+    "outside": [
+        *saving("folder / f", "f"),
         (lambda folder, step, state: print("saved"), lambda folder, state: print("loaded")),
+    ],
+    None: [
         *loading("return None", "return 0"),
         *loading("return max(steps)", "max(steps)", "return str(max(steps))", "return max(steps) or None"),
         *loading('int(path.parent.name.split("-")[1])', 'path.parent.name.split("-")[1]'),

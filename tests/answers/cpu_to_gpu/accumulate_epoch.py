@@ -27,6 +27,7 @@ WRONG = {
             (BACKWARD, f"whole = whole + loss * {SHARE}"),
             (STEP, "        whole.backward()\n        optimizer.step()"),
         ),
+        mutant(solution, (CLEARED, ""), (STEP, f"{STEP}; {CLEARED}")),
         *mutants(solution, "loss.detach()", "loss.item()"),
         *mutants(solution, "loss = F", f"{CLEARED}; loss = F"),
         *mutants(solution, BACKWARD, f"model(x.to(device)); {BACKWARD}"),

@@ -29,6 +29,7 @@ WRONG = {
     "on_device": [lambda model: model.state_dict(), *mutants(solution, ".cpu()", "")],
     "shared": mutants(solution, ".clone()", ""),
     None: [
+        *mutants(in_a_loop, "    return kept", "        return kept"),
         lambda model: {n: nn.Parameter(v) if v.is_floating_point() else v for n, v in solution(model).items()},
         *mutants(solution, "model.state_dict().items()", "[*model.named_parameters(), *model.named_buffers()]"),
         lambda model: solution(model) | {"epoch": torch.tensor(1)},

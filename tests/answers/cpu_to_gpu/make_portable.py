@@ -16,7 +16,7 @@ WRONG = {
     "no_module": [lambda mean, members: 3, solution(torch.ones(12), 3)],
     "hidden": [mutant(solution, *FAULTS), *mutants(solution, LIST, "networks", "tuple(networks)")],
     "mean_learns": mutants(solution, BUFFER, "self.mean = nn.Parameter(mean)"),
-    "plain_tensor": [
+    "not_saved": [
         *mutants(solution, BUFFER, "self.mean = mean", 'self.register_buffer("mean", mean, persistent=False)'),
         mutant(solution, (BUFFER, "self.mean = mean"), ("- self.mean", "- self.mean.to(x.device)")),
     ],
@@ -28,6 +28,6 @@ WRONG = {
     None: [
         *mutants(solution, "total / len(self.members)", "total", "(total / len(self.members)).cpu()"),
         *mutants(solution, " - self.mean", "") + mutants(solution, "return total", "total"),
-        *mutants(solution, "range(members)", "range(members + 1)"),
+        *mutants(solution, "range(members)", "range(members + 1)") + mutants(solution, "nn.ReLU(), ", ""),
     ],
 }

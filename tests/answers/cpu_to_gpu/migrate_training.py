@@ -30,6 +30,8 @@ WRONG = {
         lambda model, *given: solution(copy.deepcopy(model), *given),
         lambda model, batches, device, epochs: solution(model, batches, "cpu", epochs),
     ],
+    "untrained": mutants(solution, BACKWARD, "pass", f"{BACKWARD}; optimizer.zero_grad()"),
+    "not_cleared": mutants(solution, "optimizer.zero_grad()", "pass"),
     "not_there": [
         mutant(solution, ("model.to(device)", "there, device = device, 'cpu'"), ("return ", "model.to(there); return "))
     ],
@@ -41,9 +43,9 @@ WRONG = {
     "waits": mutants(solution, "loss.detach()", "loss.item()"),
     None: [
         *mutants(solution, " / len(batches)", ""),
-        *mutants(solution, "optimizer.zero_grad()", "pass"),
         *mutants(solution, "images.float() / 255", "images.float()"),
         *mutants(solution, "return losses", "return losses[-1]", "optimizer.step(); return losses"),
+        *mutants(solution, "    return losses", "        return losses"),
         *mutants(solution, "total.item()", "total"),
     ],
 }

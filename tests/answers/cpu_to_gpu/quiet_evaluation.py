@@ -31,6 +31,7 @@ WRONG = {
         mutant(solution, (RIGHT_ONES, f"{RIGHT_ONES}.item()"), ("right.item()", "right")),
         *mutants(solution, MAXIMUM, "losses.max() if losses.max() > worst else worst", "max(worst, losses.max())"),
     ],
+    "order": mutants(solution, "worst.item(), sure.item()", "sure.item(), worst.item()"),
     "graphs": mutants(solution, "torch.no_grad()", "torch.enable_grad()"),
     None: [
         mutant(solution, (RIGHT_ONES, "labels).float().mean()"), ("() / seen", "() / len(batches)")),
