@@ -1,6 +1,5 @@
 """How many pixels of the image one number of the last layer sees."""
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -59,16 +58,6 @@ exercise = Exercise(
                 lambda layers: sum(kernel for kernel, _ in layers),
                 lambda layers: field([(kernel + 1, stride) for kernel, stride in layers], math.prod) - 1,
                 lambda layers: field([(kernel + 1, stride) for kernel, stride in layers], math.prod),
-            ),
-            looks_like(
-                "first_to_last",
-                "n numbers see (n − 1) · stride + kernel numbers of the layer below: this goes from the last layer to "
-                "the first. A sum of (kernel − 1) · step goes from the first to the last.",
-                lambda layers: functools.reduce(lambda n, layer: (n - 1) * layer[1] + layer[0], layers, 1),
-                lambda layers: functools.reduce(lambda n, layer: n * layer[1] + layer[0] - 1, reversed(layers), 1),
-                lambda layers: functools.reduce(lambda n, layer: n * layer[1] + layer[0], reversed(layers), 1),
-                lambda layers: functools.reduce(lambda n, layer: n * layer[1] + layer[0] - 1, layers, 1),
-                look="the order of the layers; n numbers are n − 1 strides apart",
             ),
             looks_like(
                 "strides_added",

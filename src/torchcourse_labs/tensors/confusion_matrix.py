@@ -68,11 +68,6 @@ exercise = Exercise(
                 look="both indices in one pair of brackets",
             ),
             looks_like(
-                "uint8",
-                "Your counts begin again at 0 after 255, the largest number of `uint8`.",
-                lambda *given: solution(*given) % 256,
-            ),
-            looks_like(
                 "swapped",
                 "Rows and columns are swapped: the true class goes down, the predicted one across.",
                 lambda labels, predicted, classes: solution(predicted, labels, classes),

@@ -69,12 +69,6 @@ exercise = Exercise(
                 ),
                 look="the order of `h // size` and `size` in `reshape`",
             ),
-            looks_like(
-                "transposed",
-                "Each patch is transposed: its rows and columns are swapped.",
-                lambda images, size: solution(images, size, (0, 2, 4, 1, 5, 3)),
-                look="the last two numbers of `permute`",
-            ),
         ],
     ),
 )

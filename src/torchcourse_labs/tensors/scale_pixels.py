@@ -56,13 +56,6 @@ exercise = Exercise(
                 "White should be exactly 1: the largest pixel value is 255, not 256.",
                 lambda pixels: pixels / 256,
             ),
-            looks_like(
-                "normalized",
-                "Your values are centered around 0; here they should go from 0 to 1.",
-                lambda pixels: pixels / 127.5 - 1,
-                lambda pixels: (pixels.float() - pixels.float().mean()) / pixels.float().std(),
-                look="what you subtract: black is 0 and stays 0",
-            ),
         ],
     ),
 )

@@ -71,11 +71,6 @@ exercise = Exercise(
             raises_like(
                 "pair", "`max(dim=1)` gives a pair, (values, indices): take the indices, or `argmax`.", "'bool' object"
             ),
-            looks_like(
-                "amax",
-                "Your accuracy is always 0: no row ever counts as right. `max` gives a value, `argmax` its place.",
-                lambda logits, labels: (logits.amax(1) == labels).float().mean().item(),
-            ),
         ],
     ),
 )

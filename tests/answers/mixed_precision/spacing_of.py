@@ -19,8 +19,8 @@ RIGHT = [
 
 WRONG = {
     "other_format": [lambda value, dtype: math.ulp(stored(value, dtype).item())],
-    "negative": [lambda value, dtype: torch.finfo(dtype).eps * 2 ** math.floor(math.log2(value))],
     None: [
+        lambda value, dtype: torch.finfo(dtype).eps * 2 ** math.floor(math.log2(value)),
         lambda value, dtype: torch.finfo(dtype).eps * 2.0 ** math.frexp(value)[1],
         lambda value, dtype: torch.tensor(solution(value, dtype)),
         lambda value, dtype: solution(value, dtype) + stored(value, dtype).item(),

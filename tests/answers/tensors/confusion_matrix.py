@@ -33,10 +33,10 @@ WRONG = {
     "loop": [image_by_image],
     "minlength": mutants(solution, ", minlength=classes**2", "", ", minlength=classes"),
     "in_a_copy": [lost_in_a_copy],
-    "uint8": [lambda *given: solution(*given).byte()],
     None: [
         lambda labels, predicted, classes: solution(labels, predicted, 10),
         lambda labels, predicted, classes: (labels == predicted).float().mean(),
+        lambda *given: solution(*given).byte(),
         lambda *given: solution(*given).flatten(),
     ],
 }
