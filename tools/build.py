@@ -104,7 +104,8 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         lines = [
             f"# Lab {chapter.number} · {chapter.title}{suffix}",
             "",
-            'Write your answer where it says "YOUR CODE HERE", run the cell, then run the check below it. '
+            'Write your answer where it says "YOUR CODE HERE", run the cell, then run the check below it. Leave the '
+            "arguments as they are, unless the docstring says otherwise. "
             "A check tells you whether your answer is right or, if not, what was expected and what your answer gave. "
             'Stuck? `hint("name of the exercise")`, and again for the next hint.',
             "",

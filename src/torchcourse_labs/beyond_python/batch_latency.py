@@ -86,7 +86,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         judge_latencies(yours, expected, mistaken(arrivals, most, fixed, each), fixed + each, given)
         judge_percentiles(result[1:], expected)
         for share, number, right in ((0.5, result[1], p50), (0.99, result[2], p99)):
-            look = f"number `math.ceil({share} * n)` of the n sorted latencies, counted from 1 (p50 of 5 is the third)"
+            look = f"number `math.ceil({share} * n)` of the n sorted latencies, counted from 1; first p50, then p99"
             same(number, right, f"p{share * 100:.0f} of {len(expected)} latencies", dtype=False, look=look)
 
 

@@ -52,9 +52,9 @@ def judge(answer: Any, rng: Inputs) -> None:
     batches = [rng.randn(size, features) for size in (2, 1, 7)]  # the first one is the example
     with raises_like(
         "not_traced",
-        "`torch.onnx.export` can't trace `net`: a dict as `dynamic_shapes` has the names of `forward`'s arguments.",
+        "`torch.onnx.export` can't trace `net`. In `dynamic_shapes`, a tuple needs no names, and the rows are axis 0.",
         "Failed to export the model with torch.export",
-        look='a tuple needs no names: `dynamic_shapes=({0: torch.export.Dim("batch")},)`',
+        look='`dynamic_shapes=({0: torch.export.Dim("batch")},)`',
     ):
         seen = observe(answer, converted, copy.deepcopy(net), batches)
     if "missing" in seen:

@@ -61,7 +61,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         same(slurm.nodes_of(options), nodes, "The number of nodes that the job asks for", look="`#SBATCH --nodes=…`")
         look = "`--gpus-per-node` counts those of one node, `--gpus` all"
         same(slurm.gpus_on_each(options, nodes), gpus, "The number of GPUs of each node", look=look)
-        look = "`--cpus-per-task`: how many processes are in one task?"
+        look = "`--cpus-per-task`: how many processes are in one task? `--ntasks` counts the tasks of all nodes"
         same(slurm.cores_on_each(options, nodes), gpus * cores, "The number of cores of each node", look=look)
         look = "one number is minutes, M:SS minutes and seconds, H:MM:SS hours"
         limit = slurm.minutes(options.get("time", ""))

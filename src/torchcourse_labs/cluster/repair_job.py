@@ -91,8 +91,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         faults["failure"],
         "failure",
         f"The training failed, but the job counts as COMPLETED: what comes after it succeeded. {rest}",
-        look="`set -e` below the #SBATCH lines ends a script at the first command that fails, `set -eo pipefail` also "
-        "if its output goes through a pipe",
+        look="`set -e` below the #SBATCH lines ends a script at the first command that fails (not in front of `||`), "
+        "`set -eo pipefail` also if its output goes through a pipe",
     )
     judge_meeting(first, second, ["n1"])
     if log and "%j" not in log and "%A" not in log:

@@ -40,9 +40,9 @@ def moved(answer: Callable, mean: Tensor, members: int, images: Tensor, seed: in
     torch.manual_seed(seed)
     model, place = call(answer, mean, members).to(simgpu.accelerator()), torch.device("cpu")
     model, images = (model, images.to(simgpu.accelerator())) if stay else (model.to(place), images)
-    result, work = device_work(model, images)
+    result, work = device_work(model, given := images.clone())
     at_home = isinstance(result, Tensor) and result.device == images.device
-    return [result.detach().cpu() if at_home else None, work["to device"]]
+    return [result.detach().cpu() if at_home else None, work["to device"], not given.equal(images)]
 
 
 def judge(answer: Any, rng: Inputs) -> None:
@@ -74,10 +74,11 @@ def judge(answer: Any, rng: Inputs) -> None:
             "on cpu",
             look="what `forward` creates belongs where the input is: `x.device`, not a fixed device or the default",
         ):
-            result, travels = observe(answer, moved, mean, members, images, seed, place == "on the device")
+            result, travels, changed = observe(answer, moved, mean, members, images, seed, place == "on the device")
         if result is None:
             raise Incorrect(f"When a model and its input are {place}, the logits should be there, too.")
-        look = "each network: Linear, ReLU, Linear; the mean of their logits for `x` minus `mean`; `x` stays as it is"
+        wrong_if(changed, "changes_x", "Your `forward` changes its `x`: after `flatten`, a view, `-=` does.")
+        look = "each network: Linear, ReLU, Linear; the mean of their logits for `x` minus `mean`"
         same(result, right, f"What a model returns when it is {place}", look=look)
         look = f"{busiest_line(travels)}; with `device=x.device`, a new tensor is made there"
         wrong_if(travels, "travels", "In each call, something travels from the CPU to the device.", look=look)

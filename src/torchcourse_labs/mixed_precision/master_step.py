@@ -41,6 +41,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     """A step of many gaps, many steps of less than half a gap, a larger one: sums of powers of two, so exact."""
     start = [(1 + rng.ints(40, 90, shape) / 128).bfloat16() for shape in (rng.sizes(2, 2, 5), [3], [rng.size(6, 9)])]
     slopes = [rng.pick((-1, 1)) * (1 + rng.ints(0, 50, value.shape) / 64).bfloat16() for value in start[::2]]
+    start[2], slopes[1] = start[2] * 2**20, slopes[1] * 2**20  # beyond the range of float16
     rates = [2.0**-4, *[2.0**-10] * SMALL, 2.0**-5]  # the gap is 2 ** -7
     graph = raises_like("recorded", "Your step is recorded in a graph: it needs `torch.no_grad()`.", "a leaf Variable")
     with graph, NO_GRADIENT:
@@ -63,7 +64,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "bfloat16, or to a copy that was just made from one.",
         look="the copy is made in the first step only, and stays in the dict that you get; `master = …` is another",
     )
-    look = "each step changes the copy in float32, by minus rate times gradient, also if a gradient first comes later; "
+    look = "each step changes the copy in float32, by minus its own rate times gradient, even if that comes later; "
     look += "a parameter without a gradient is skipped, and the loop goes on: no `return`, no `break`"
     same(yours[-1], wanted[-1], f"The list of weights after {len(rates)} steps", look=look)
     look = "`.detach()`, or `no_grad` around the whole step"

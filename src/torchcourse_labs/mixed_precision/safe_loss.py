@@ -74,7 +74,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             "overflow",
             f"The first operation to turn finite numbers into inf or nan is `{name}` in {dtype}. A cast after it comes "
             "too late, and switching autocast off casts nothing by itself.",
-            look="cast the input of this operation: in float16, squares of large numbers are inf, of small ones 0",
+            look="cast its input, or that of an operation before: squares of large numbers are inf, of small ones 0",
         )
         where = "compare your lines with those of `unsafe_loss`: only casts may be new"
         same(seen["loss"], wanted["loss"], "Your loss", rtol=1e-2, look=where)

@@ -110,7 +110,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "random",
         "The random numbers do not continue where they stopped, so dropout drops different values. A seed makes them "
         "start over.",
-        look="`torch.get_rng_state()` in checkpoint; `torch.set_rng_state` in restore, after anything random",
+        look="`torch.get_rng_state()` in what `checkpoint` returns; `set_rng_state` in `restore` after anything random",
     )
     same(restored["mode"], True, "`model.training` after `restore`", look="`model.eval()`: the mode stays as it was")
     model, optimizer = fresh(seed)

@@ -95,7 +95,7 @@ def judge_mesh(answer: Any, names: tuple[str, ...], shape: tuple[int, ...], coun
         pairs,
         "twice",
         f"{where}, ranks {a} and {b} are in different tensor-parallel groups, but share some rows.",
-        look="every axis but `tensor` divides the batch, not only one",
+        look="every axis but `tensor` divides the batch, not only one; return all rows, not the first and the end",
         yours=f"{show(seen[a])} and {show(seen[b])}",
     )
     taken, look = sorted(row for first in firsts for row in seen[first]), "each row from 0 to count - 1, once"

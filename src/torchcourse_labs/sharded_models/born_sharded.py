@@ -104,10 +104,11 @@ def judge(answer: Any, rng: Inputs) -> None:
         if "model" in each:
             raise Incorrect("Your function should return the model.", yours=each["model"])
         judge_shards(rank, each, checkpoint)
+    for each in seen:
         for name, tensor in checkpoint.items():
             look = "what `read` gives for the rows of this rank should end up in `p.to_local()`"
             if name == "scale":
-                look = "buffers, which each rank needs whole: what `build` computes for them is lost on `meta`"
+                look = "buffers, which each rank needs whole: what `build` computes is lost on `meta`, so `read` them"
             same(each["tensors"][name], tensor, f"`{name}`", look=look)
 
 
@@ -116,7 +117,7 @@ def judge_shards(rank: int, seen: dict, checkpoint: dict[str, Tensor]) -> None:
     same(seen["meta"], [], "The list of tensors that are still on `meta`, without memory,", look=look)
     same(seen["unsharded"], [], "The list of weights that are not sharded", look=LAST)
     groups = sorted({name[: len("blocks.0")] for name in checkpoint if "blocks" in name})
-    same(seen["groups"], [*groups, "the model"], "The list of groups", look=look)
+    same(seen["groups"], [*groups, "the model"], "The list of groups", look=LAST)
     for name, first, last in seen["reads"]:
         rows = range(len(checkpoint[name]))
         half = -(-len(rows) // 2)
@@ -126,7 +127,7 @@ def judge_shards(rank: int, seen: dict, checkpoint: dict[str, Tensor]) -> None:
             "foreign_rows",
             f"Rank {rank} reads rows that it does not keep: with a tensor too large for one rank, it would fail here.",
             look="ask `read` for the rows of this rank only: `math.ceil(len(p) / mesh.size())` of them, beginning with "
-            "its number times as many",
+            "its number times as many, and none beyond the end",
             expected=f'read("{name}", {mine.start}, {mine.stop})',
             yours=f'read("{name}", {first}, {last})',
         )

@@ -33,11 +33,11 @@ exercise = Exercise(
         says=[
             looks_like(
                 "brightest_that_occurs",
-                "You divided by the brightest pixel of these images, so a dark picture comes out as bright as others.",
+                "You scaled by the pixels that occur in these images, so a dark picture comes out as bright as others.",
                 lambda pixels: pixels / pixels.max(),
                 lambda pixels: (pixels - pixels.min()) / (pixels.max() - pixels.min()),
                 lambda pixels: pixels / pixels.amax((1, 2, 3), keepdim=True),
-                look="the largest value that a uint8 pixel can have, 255, not the largest that occurs",
+                look="0 and 255, the smallest and the largest value of uint8, not those that occur",
             ),
             looks_like(
                 "rounded_down",

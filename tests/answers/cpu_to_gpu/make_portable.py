@@ -24,6 +24,7 @@ WRONG = {
         *mutants(solution, ZEROS, ")", ", device=torch.accelerator.current_accelerator())"),
         mutant(solution, (BUFFER, f"{BUFFER}; self.there = mean.device"), (ZEROS, ", device=self.there)")),
     ],
+    "changes_x": mutants(solution, "x = x.flatten(1) - self.mean", "x = x.flatten(1).sub_(self.mean)"),
     "travels": mutants(solution, ZEROS, ").to(x.device)"),
     None: [
         *mutants(solution, "total / len(self.members)", "total", "(total / len(self.members)).cpu()"),
