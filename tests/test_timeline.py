@@ -17,7 +17,7 @@ def test_the_bars_of_a_trace_follow_the_cost():
         (x @ x).sum().item()
     (ax,) = timeline.draw(t, cost, until=0.5).axes
     assert "a model, not a measurement" in ax.get_title() + ax.get_title("left")
-    assert ax.get_xlim()[1] >= 500 and ax.get_xlabel() == "time [ms]"
+    assert ax.get_xlim()[1] >= 500 and ax.get_xlabel() == "time (ms)"
     ends = [path.vertices[:, 0].max() for bars in ax.collections for path in bars.get_paths()]
     assert max(ends) == pytest.approx(t.seconds(cost) * 1e3)
     assert len(ends) == len(t.schedule(cost))

@@ -32,7 +32,7 @@ WRONG = {
     "lambda x: x / 256": "White should be exactly 1: the largest pixel value is 255, not 256.",
     "lambda x: x.float()": "Your values still go up to 255: divide by 255.",
     "lambda x: x // 255": "Everything but pure white has become 0.",
-    "lambda x: x / 127.5 - 1": "Your values are centered around 0; here they should go from 0 to 1.",
+    "lambda x: x / x.max()": "so a dark picture comes out as bright as others.",
 }
 GOOD = {"exercise": "scale_pixels", "state": TRYING, "misconception": None}  # a report
 
