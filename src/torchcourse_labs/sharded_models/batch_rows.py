@@ -34,7 +34,7 @@ def on_each_rank(answer: Any, names: tuple[str, ...], shape: tuple[int, ...], co
             except AnswerRaised as raised:
                 if even and not (isinstance(raised.error, ValueError) and raised_by_hand(raised.error)):
                     raise
-                seen.append(f"a {type(raised.error).__name__} is raised: {raised.error}")
+                seen.append(f"{type(raised.error).__name__} is raised: {raised.error}")
             except TypeError:  # no numbers in it
                 seen.append(show(rows))
     return seen
@@ -55,7 +55,7 @@ def judge(answer: Any, rng: Inputs) -> None:
 def judge_mesh(answer: Any, names: tuple[str, ...], shape: tuple[int, ...], count: int, even: bool = True) -> None:
     seen = observe(answer, on_each_rank, names, shape, count, even)
     where = f"On a mesh of {' × '.join(map(str, shape))} ranks ({', '.join(names)})"
-    refusing = [str(one).startswith("a ValueError is raised") for one in seen]
+    refusing = [str(one).startswith("ValueError is raised") for one in seen]
     if not even:
         wrong_if(
             not all(refusing),

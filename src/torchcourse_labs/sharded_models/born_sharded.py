@@ -123,7 +123,7 @@ def judge_shards(rank: int, seen: dict, checkpoint: dict[str, Tensor]) -> None:
         half = -(-len(rows) // 2)
         mine = rows if name == "scale" else rows[:half] if rank == 0 else rows[half:]
         wrong_if(
-            first < last and not mine.start <= first < last <= mine.stop,
+            first < last and not (mine.start <= first and last <= mine.stop),
             "foreign_rows",
             f"Rank {rank} reads rows that it does not keep: with a tensor too large for one rank, it would fail here.",
             look="ask `read` for the rows of this rank only: `math.ceil(len(p) / mesh.size())` of them, beginning with "
