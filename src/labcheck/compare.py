@@ -73,11 +73,12 @@ def _same_tensor(
     if not close.all():
         where = tuple(int(i) for i in (~close).nonzero()[0])
         place = f" at index {list(where)}" if where else ""
+        digits = 5 if expected.is_floating_point() else 12
         differ = f"has the right shape, but {int((~close).sum())} of {close.numel()} values differ"
         raise Incorrect(
             f"{what} {differ if close.numel() > 1 else 'is not right'}.",
-            f"{b[where].item():.5g}{place}",
-            f"{a[where].item():.5g}{place}",
+            f"{b[where].item():.{digits}g}{place}",
+            f"{a[where].item():.{digits}g}{place}",
             look,
         )
 

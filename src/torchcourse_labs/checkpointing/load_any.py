@@ -16,9 +16,9 @@ OTHER = {"embed.bias": (7,), "submodule.weight": (5, 4), "norm.bias": (1,), "ext
 
 
 def network() -> nn.ModuleDict:
-    """Some of its names have "module." inside."""
+    """In float64, which stays. Some of its names have "module." inside."""
     layers = {"embed": nn.Linear(6, 5), "submodule": nn.Linear(5, 4), "norm": nn.BatchNorm1d(4)}
-    return nn.ModuleDict({**layers, "tower": nn.ModuleDict({"module": nn.Linear(4, 3)})})
+    return nn.ModuleDict({**layers, "tower": nn.ModuleDict({"module": nn.Linear(4, 3)})}).double()
 
 
 def weights(rng: Inputs) -> dict[str, Tensor]:
@@ -44,13 +44,15 @@ def loading(answer: Callable, own: dict, saved: dict, place: str = "cpu") -> dic
     """A probe: the answer loads this file, saved at some place, into a model with weights of its own."""
     model = network()
     model.load_state_dict(own)
+    tensors = model.state_dict(keep_vars=True)
     with tempfile.TemporaryDirectory(prefix="torchcourse-") as folder:
         with mock.patch("torch.serialization.location_tag", lambda storage: place):
             torch.save(saved, Path(folder, "theirs.pt"))
         result = call(answer, Path(folder, "theirs.pt"), model, may_change=True)
     parts = result if isinstance(result, tuple | list) else [result]
     lists = [sorted(map(str, part)) if isinstance(part, list | tuple | set | dict) else part for part in parts]
-    return {"lists": lists, "state": dict(model.state_dict())}
+    kept = [name for name, tensor in model.state_dict(keep_vars=True).items() if tensor is tensors.get(name)]
+    return {"lists": lists, "state": dict(model.state_dict()), "kept": kept}
 
 
 def attacked(answer: Callable, own: dict) -> dict[str, bool]:
@@ -102,6 +104,8 @@ def judge_case(answer: Any, own: dict, theirs: dict, prefix: str, place: str = "
     now = own | {name: value.to(own[name].dtype) for name, value in fits.items()}
     look = "a value of another shape in the file stays as it was; `load_state_dict` of `model`, without `assign=True`"
     same(seen["state"], now, "The state of the model", rtol=1e-6, look=look)
+    look = "an optimizer made before would update the old tensors: fill these, with `load_state_dict` or `copy_`"
+    same(seen["kept"], [*own], "The tensors of the model that are the same as before, now filled,", look=look)
 
 
 exercise = Exercise(

@@ -23,7 +23,7 @@ def solution(tensor: Tensor, value: float) -> Tensor:
 
 exercise = Exercise(
     title="A tensor like another one",
-    minutes=3,
+    minutes=2,
     difficulty=1,
     points=1,
     takeaway="`full_like`, `zeros_like`, and `rand_like` take shape, dtype, and device from another tensor: on a GPU, "

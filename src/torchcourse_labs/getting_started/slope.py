@@ -43,7 +43,7 @@ def explain(yours: float, expected: float, f: Callable, x: float) -> None:
 
 exercise = Exercise(
     title="A slope by autograd",
-    minutes=5,
+    minutes=3,
     difficulty=2,
     points=2,
     takeaway="A tensor that requires gradients, `backward()` on the result, `.grad` of the input: for any function.",

@@ -9,10 +9,11 @@ from labcheck.authoring import Exercise, Inputs, Spec, looks_like, observe, wron
 
 
 def draw(rng: Inputs) -> list[tuple]:
-    """Bytes, as files bring them, then floats. The last images are larger, so that a loop shows."""
+    """Bytes, as files bring them, integers beyond float32, then floats; the last are larger, so that a loop shows."""
     n, (rows, columns), size = rng.size(2, 3), rng.sizes(2, 2, 5), rng.pick([2, 4])  # never 3, as the channels
-    many = rng.images(n, 2 if size == 4 else 4, (columns + 8) * size, (rows + 8) * size)
-    return [(rng.images(n, 3, rows * size, columns * size), size), (rng.randn(1, 1, 3, 6), 3), (many, size)]
+    many = rng.images(n, 2 if size == 4 else 4, (columns + 8) * size, (rows + 8) * size) / 255
+    large = rng.ints(-(2**30), 2**30, (1, 1, 3, 6))
+    return [(rng.images(n, 3, rows * size, columns * size), size), (large, 3), (many, size)]
 
 
 def solution(images: Tensor, size: int, order: tuple = (0, 2, 4, 1, 3, 5)) -> Tensor:
@@ -21,7 +22,7 @@ def solution(images: Tensor, size: int, order: tuple = (0, 2, 4, 1, 3, 5)) -> Te
     return split.permute(order).reshape(n, -1, c, size, size)
 
 
-def afterward(answer: Any, few: tuple, floats: tuple, many: tuple) -> None:
+def afterward(answer: Any, few: tuple, large: tuple, many: tuple) -> None:
     wrong_if(
         observe(answer, probes.steps, *many) > observe(answer, probes.steps, *few) + 5,
         "loop",
@@ -44,6 +45,8 @@ exercise = Exercise(
     judge=Spec(
         draw=draw,
         solution=solution,
+        rtol=0,
+        atol=0,
         look="the first patch of an image is `image[:, :size, :size]`, the next one lies to its right",
         afterward=afterward,
         says=[

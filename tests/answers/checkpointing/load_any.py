@@ -1,7 +1,7 @@
 import pickle
 
 import torch
-from support.answers import mutants
+from support.answers import mutant, mutants
 
 from torchcourse_labs.checkpointing.load_any import solution
 
@@ -60,7 +60,9 @@ WRONG = {
         *mutants(one_by_one, "saved[name].size() == value.size()", "saved[name].numel() in (1, value.numel())"),
         *mutants(solution, SHAPE, f"{SHAPE} and own[name].dtype == tensor.dtype"),
         *mutants(solution, "model.state_dict()", "dict(model.named_parameters())"),
-        *mutants(solution, "model.load_state_dict(fits, strict=False)", "pass", "model.half().load_state_dict(fits)"),
+        *mutants(solution, "model.load_state_dict(fits, strict=False)", "pass"),
+        *mutants(solution, "model.load_state_dict", "model.float().load_state_dict"),
         *mutants(solution, "strict=False", "strict=False, assign=True"),
+        mutant(solution, ("] = tensor", "] = tensor.to(own[name])"), ("strict=False", "strict=False, assign=True")),
     ],
 }

@@ -31,5 +31,6 @@ WRONG = {
         lambda images, size: solution(images, size, (0, 2, 4, 3, 5, 1)),
         lambda images, size: solution(images, size).flatten(0, 1),
         lambda images, size: solution(images, size).float(),
+        lambda images, size: by_functional_unfold(images.float(), size).to(images.dtype),
     ],
 }
