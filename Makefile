@@ -68,7 +68,7 @@ cluster: $(VENV)/.installed ## a real Slurm with two nodes on this machine, for 
 site: $(VENV)/.installed ## the course as a website in build/site (needs npm)
 	@$(BIN)/python -m tools.site $(OPTIONS)
 
-bench: $(VENV)/.installed ## measure the kit beside other libraries (half an hour on a quiet machine; PARTS="peak mnist" for some)
+bench: $(VENV)/.installed ## measure the recipes, beside the official example (twenty minutes on a quiet machine; PARTS="peak mnist" for some)
 	@$(BIN)/python -m tools.bench $(PARTS)
 
 gpu: ## on a GPU machine: execute, test and measure everything (PARTS="run precision" for some, OPTIONS="--minutes 5")

@@ -9,9 +9,9 @@ import psutil
 import pytest
 import torch
 
-from tools.bench import ddp, libraries, speed, table
+from tools.bench import ddp, recipes, speed, table
 from tools.bench.__main__ import main
-from tools.bench.record import hardware, last_words, write
+from tools.bench.record import last_words, write
 from tools.course import ROOT
 from torchcourse import data, device, measurements, models
 from torchcourse.recipes import mnist
@@ -135,19 +135,6 @@ def test_which_modes_a_gpu_has(monkeypatch):
     assert modes() == ["fp32", "tf32", "fp16", "bf16"]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Other libraries
-
-
-@pytest.mark.weekly
-def test_a_process_of_its_own_measures_a_library(monkeypatch, tmp_path):
-    monkeypatch.setattr(libraries, "ENVIRONMENT", tmp_path)  # not there: the Python of the tests measures
-    found = libraries.in_a_process("loop", libraries.Task("mlp", batch=16, images=160), repeats=2)
-    assert len(found["images_per_s"]) == 2 and min(found["images_per_s"]) > 0
-    found = libraries.in_a_process("no-such-library", libraries.Task("mlp", 16, 160), repeats=1)
-    assert found == {"error": libraries.ADVICE}
-
-
 def test_the_cause_is_told_and_not_what_comes_after_it():
     log = "Traceback (most recent call last):\n  File x\n[rank1]: ValueError: bad\n\nChildFailedError: rank 1\n"
     assert last_words(log) == "[rank1]: ValueError: bad"
@@ -156,13 +143,10 @@ def test_the_cause_is_told_and_not_what_comes_after_it():
     assert error == "ImportError: libx.so: cannot open libx.so: no such file"
 
 
-def test_the_per_sample_data_set_is_what_the_course_normalizes():
+def test_the_examples_images_are_what_the_course_normalizes():
     images = data.load("mnist", "test").subset(slice(4))
-    image, label = libraries.dataset(images)[2]
-    ours = models.Normalize("mnist")(images.images)[2]
-    assert label == images.labels[2] and (image - ours).abs().max() < 1e-2
-    image, label = libraries.dataset(data.load("cifar10", "test").subset(slice(4)))[3]
-    assert image.shape == (3, 32, 32) and -1 <= image.min() < image.max() <= 1
+    image, label = recipes.Mnist(images)[2]
+    assert label == images.labels[2] and (image - models.Normalize("mnist")(images.images)[2]).abs().max() < 1e-2
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -174,14 +158,6 @@ def test_the_page_shows_the_recorded_numbers(tmp_path):
     table.show(picture=tmp_path / "bench.png")
     assert (tmp_path / "bench.md").read_text() == (ROOT / "docs" / "bench.md").read_text()
     assert 5_000 < (tmp_path / "bench.png").stat().st_size < 100_000
-
-
-def test_a_library_that_failed_is_a_sentence_in_its_row(tmp_path):
-    row = {"name": "fastai", "batch": 64, "workers": 0, "dtype": "float32", "error": libraries.ADVICE}
-    write("bench", {"libraries": {"networks": {"example": {"rows": [row]}}}}, "make bench", CPU, tmp_path)
-    (one,) = measurements.load("bench", tmp_path)
-    assert f"| fastai | 64 | {libraries.ADVICE} |" in table.markdown(one)
-    assert hardware(CPU)["device"] in table.markdown(one)
 
 
 def test_rows_of_an_earlier_recipe_are_told_apart():

@@ -1,37 +1,32 @@
-"""Measure the course beside the official example and other libraries.
+"""Measure the course's recipes, beside the official example, and what the lectures show of speed.
 
-    python -m tools.bench                    install, the usual parts, table (half an hour on an idle machine)
-    python -m tools.bench peak mnist         some parts: peak libraries mnist cifar throughput table
+    python -m tools.bench                    the usual parts, table (twenty minutes on an idle machine)
+    python -m tools.bench peak mnist         some parts: peak mnist cifar throughput table
     python -m tools.bench precision ddp      others: precision ddp gains checkpoints gpt gpt_parts
-    python -m tools.bench install            the libraries to compare with, into build/bench-venv
     python -m tools.bench --quick            seconds: does it run? Its numbers mean nothing and go to build/bench
 
-Parts run on the best device of this machine; libraries and gains on the processor. Results go to the package's
-measurements: `bench-MACHINE.json` with an entry for each of peak, libraries, mnist and cifar, `PART-MACHINE.json` for
-each other part. A part measured again replaces its earlier result. Close other programs: they take time from the part
-that is running.
+Parts run on the best device of this machine, gains on the processor. Results go to the package's measurements:
+`bench-MACHINE.json` with an entry for each of peak, mnist and cifar, `PART-MACHINE.json` for each other part. A part
+measured again replaces its earlier result. Close other programs: they take time from the part that is running.
 """
 
 import argparse
 import datetime
 import importlib.metadata
 import sys
-import tomllib
 import traceback
 from pathlib import Path
 
 import torch
 
-from tools import overlay
-from tools.bench import checkpoints, ddp, gains, gpt, libraries, recipes, speed, table
+from tools.bench import checkpoints, ddp, gains, gpt, recipes, speed, table
 from tools.bench.record import hardware, say, write
 from tools.course import ROOT
 from torchcourse import device, measurements
 
-USUAL = ("peak", "libraries", "mnist", "cifar", "throughput")
+USUAL = ("peak", "mnist", "cifar", "throughput")
 PARTS = {
     "peak": speed.peak,
-    "libraries": libraries.measure,
     "mnist": recipes.mnist,
     "cifar": recipes.cifar,
     "throughput": speed.throughput,
@@ -42,12 +37,12 @@ PARTS = {
     "gpt": gpt.measure,
     "gpt_parts": gpt.parts,
 }
-TOGETHER = ("peak", "libraries", "mnist", "cifar")  # entries of one file, bench-MACHINE.json
+TOGETHER = ("peak", "mnist", "cifar")  # entries of one file, bench-MACHINE.json
 
 
 def measure(name: str, quick: bool, folder: Path) -> None:
     """Measure one part and write it down."""
-    here = torch.device("cpu") if name in ("libraries", "gains") else device.best()
+    here = torch.device("cpu") if name == "gains" else device.best()
     results = PARTS[name](quick)
     command, topic = f"make {'bench' if here.type == 'cpu' else 'gpu'} PARTS={name}", name
     if name in TOGETHER:
@@ -71,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tools.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    choices = (*PARTS, "table", "install")
+    choices = (*PARTS, "table")
     parser.add_argument("parts", nargs="*", metavar="PART", help=" ".join(choices))
     parser.add_argument("--quick", action="store_true", help="a smoke run of seconds; numbers mean nothing")
     parser.add_argument("--folder", type=Path, help="where results are written (default: the package's measurements)")
@@ -81,13 +76,9 @@ def main(argv: list[str] | None = None) -> int:
     folder = options.folder or (ROOT / "build" / "bench" if options.quick else measurements.FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
     failed = []
-    for name in options.parts or (*["install"] * (not options.quick), *USUAL, "table"):
+    for name in options.parts or (*USUAL, "table"):
         try:
-            if name == "install":
-                say(f"Installing into {libraries.ENVIRONMENT}: a few minutes the first time.")
-                project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-                overlay.install(libraries.ENVIRONMENT, *project["optional-dependencies"]["bench"])
-            elif name == "table":
+            if name == "table":
                 table.show(folder, table.PICTURE if folder == measurements.FOLDER else folder / "bench.png")
             else:
                 measure(name, options.quick, folder)

@@ -13,26 +13,13 @@ from torchcourse import measurements, plots
 from torchcourse.recipes import mnist as recipe
 
 PICTURE = ROOT / "docs" / "bench.png"
-NAMES = {
-    "ours": "this course",
-    "loop": "DataLoader per sample",
-    "lightning": "PyTorch Lightning",
-    "accelerate": "Accelerate",
-    "skorch": "skorch",
-    "fastai": "fastai",
-    "keras": "Keras (torch)",
-}
-NETWORKS = {
-    "example": "official MNIST example's network",
-    "mlp": "two linear layers (784-512-10)",
-    "tutorial": "CIFAR-10 tutorial's network",
-}
+NAMES = {"ours": "this course"}
 HEAD = """\
-# The course compared with other libraries
+# What was measured
 
-Written by `make bench`: a section for each machine.
+Written by `make bench`: a section for each machine. Beside the course stands PyTorch's official MNIST example.
 
-![Left: images per second by library. Right: seconds of training and accuracy on MNIST.](bench.png)
+![Seconds of training and accuracy on MNIST: this course and the official example.](bench.png)
 
 """
 
@@ -41,7 +28,7 @@ def show(folder: Path = measurements.FOLDER, picture: Path = PICTURE) -> None:
     """Write page and picture, if there is anything to show."""
     found = measurements.load("bench", folder)
     picture.with_suffix(".md").write_text(page(found))
-    drawable = [m for m in found if {"mnist", "libraries"} <= m.results.keys()]
+    drawable = [m for m in found if m.results.get("mnist", {}).get("official")]
     if drawable:
         draw(max(drawable, key=lambda m: m.date), picture)  # the latest: the recipe may have changed
     print(f"{len(found)} machines in {picture.with_suffix('.md')}")
@@ -69,13 +56,14 @@ def gpt(measurement: measurements.Measurement) -> str:
 def markdown(measurement: measurements.Measurement) -> str:
     """The tables of one machine, after a line that says on what and when."""
     results, about = measurement.results, measurement.hardware
-    versions = measurement.versions | results.get("libraries", {}).get("versions", {})
-    using = ", ".join(f"{name} {version}" for name, version in versions.items() if name not in ("python", "numpy"))
+    using = ", ".join(
+        f"{name} {version}" for name, version in measurement.versions.items() if name not in ("python", "numpy")
+    )
     vector = f" ({about['vector']})" if about["kind"] == "cpu" else ""
     dates = sorted({part.get("date") or measurement.date for part in results.values()})
     when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
     blocks = [f"Measured on {about['device']}{vector}, {when}, with {using}. Median [range]."]
-    for name, block in (("mnist", mnist), ("cifar", cifar), ("libraries", libraries)):
+    for name, block in (("mnist", mnist), ("cifar", cifar), ("peak", peak)):
         if name in results:
             blocks += block(results)
     return "\n\n".join(blocks) + "\n"
@@ -131,27 +119,16 @@ def epochs(count: float) -> str:
     return f"{count:g} epoch{'s' if count != 1 else ''}"
 
 
-def libraries(results: dict[str, Any]) -> list[str]:
-    """Images per second on identical networks, and the share of the matrix peak."""
-    peaks = {kind: results.get("peak", {}).get(kind, {}).get("matmul_2048") for kind in ("fp32", "bf16")}
-    blocks = []
-    if found := ", ".join(f"{spread(value)} in {kind}" for kind, value in peaks.items() if value):
-        blocks.append(f"Matrix peak of this machine, products of 2048×2048, GFLOP/s: {found}.")
-    for network, part in results["libraries"]["networks"].items():
-        rows = []
-        for row in part["rows"]:
-            workers = f", {row['workers']} worker{'s' * (row['workers'] > 1)}" if row["workers"] else ""
-            name = NAMES[row["name"]] + workers + ("" if row["dtype"] == "float32" else f", {row['dtype']}")
-            peak = peaks["fp32" if row["dtype"] == "float32" else "bf16"]
-            share = f"{row['gflops'] / peak['median']:.0%}" if peak and "gflops" in row else ""
-            rows.append([name, str(row["batch"]), row.get("error") or spread(row["images_per_s"]), share])
-        blocks.append(table([NETWORKS[network], "batch", "images/s", "of matrix peak"], rows, right=3))
-    return blocks
+def peak(results: dict[str, Any]) -> list[str]:
+    """How fast the machine multiplies matrices: what a network's speed is compared with."""
+    speeds = {kind: results["peak"].get(kind, {}).get("matmul_2048") for kind in ("fp32", "bf16")}
+    found = ", ".join(f"{spread(speed)} in {kind}" for kind, speed in speeds.items() if speed)
+    return [f"Matrix peak of this machine, products of 2048×2048, GFLOP/s: {found}."]
 
 
-def table(head: list[str], rows: list[list[str]], right: int = 1) -> str:
-    """Rows of Markdown. right: so many columns after the first hold numbers."""
-    rule = ["---"] + ["---:"] * right + ["---"] * (len(head) - 1 - right)
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Rows of Markdown; the second column holds numbers."""
+    rule = ["---", "---:"] + ["---"] * (len(head) - 2)
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
 
 
@@ -166,41 +143,23 @@ def number(value: float) -> str:
 
 
 def draw(measurement: measurements.Measurement, path: Path) -> None:
-    """Images per second by library on one network, and seconds of training on MNIST on a log axis.
-
-    There, points: the length of a bar would say nothing.
-    """
-    results = measurement.results
-    rows = [row for row in results["libraries"]["networks"]["example"]["rows"] if "error" not in row]
-    rows.sort(key=lambda row: row["images_per_s"]["median"])
+    """Seconds of training and accuracy on MNIST, as points on a log axis: the length of a bar would say nothing."""
+    results = measurement.results["mnist"]
     matplotlib.use("Agg")
     plots.use_style()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), width_ratios=(3, 2))
-    names = [f"{NAMES[row['name']]}, batch {row['batch']}{', bf16' * (row['dtype'] != 'float32')}" for row in rows]
-    speeds = [row["images_per_s"] for row in rows]
-    ranges = [[s["median"] - s["low"] for s in speeds], [s["high"] - s["median"] for s in speeds]]
-    colors = [plots.COLORS[0] if row["name"] == "ours" else "#B0B0B0" for row in rows]
-    bars = left.barh(names, [s["median"] for s in speeds], color=colors, xerr=ranges, error_kw={"linewidth": 1})
-    left.bar_label(bars, fmt="{:,.0f}", padding=4, fontsize=9)
-    left.margins(x=0.15)
-    left.set(title="The network of the official MNIST example", xlabel="training images per second")
-    points = [(f"this course, {passes(o)}", o["seconds"]["median"], mean(o)) for o in results["mnist"]["ours"].values()]
-    for example in results["mnist"]["official"]:
+    figure, ax = plt.subplots(figsize=(8, 3))
+    points = [(f"this course, {passes(o)}", o["seconds"]["median"], mean(o)) for o in results["ours"].values()]
+    for example in results["official"]:
         seconds, scores = ([step[i] for step in example["epochs"]] for i in range(2))
         points.append((f"official example, {epochs(len(scores))}", sum(seconds), f"best {max(scores):.2%}"))
     for name, seconds, score in reversed(points):
-        right.plot(seconds, name, "o", markersize=8, color=plots.COLORS[0] if name.startswith("this") else "#606060")
-        right.annotate(
-            f"{score.partition(' over')[0]}", (seconds, name), (8, -4), textcoords="offset points", fontsize=9
-        )
-    right.set(title="MNIST test accuracy", xlabel="seconds of training (log scale)", xscale="log")
-    right.margins(x=0.5, y=0.15)
-    for ax in (left, right):
-        ax.set_axisbelow(True)
-        ax.grid(axis="y", visible=False)
-        ax.title.set_fontsize(11)
-        ax.tick_params(labelsize=9)
-        ax.xaxis.set_major_formatter("{x:,g}")
-    figure.supxlabel(f"Measured on {measurement.label}, real data. Thin lines: range of the repeats.", fontsize=9)
+        ax.plot(seconds, name, "o", markersize=8, color=plots.COLORS[0] if name.startswith("this") else "#606060")
+        ax.annotate(score.partition(" over")[0], (seconds, name), (8, -4), textcoords="offset points", fontsize=9)
+    ax.set(title="MNIST: training time and test accuracy", xlabel="seconds of training (log scale)", xscale="log")
+    ax.margins(x=0.35, y=0.15)
+    ax.set_axisbelow(True)
+    ax.grid(axis="y", visible=False)
+    ax.xaxis.set_major_formatter("{x:,g}")
+    figure.supxlabel(f"Measured on {measurement.label}, real data.", fontsize=9)
     figure.savefig(path, dpi=110)
     plt.close(figure)
