@@ -50,8 +50,8 @@ def test_a_check_is_kept(mine: Path, capsys):
 
 
 def test_a_certificate_says_what_was_recorded(mine: Path, tmp_path: Path, capsys):
-    """It loads nothing from anywhere, and a hash shows an edit: in the points, or in a file that is something else."""
-    file, edited, other = (tmp_path / name for name in ("mine.html", "edited.html", "other.html"))
+    """It loads nothing from anywhere."""
+    file = tmp_path / "mine.html"
     command = ["progress", "--certificate", str(file), "--name", "Ada <b> & {rows}"]
     assert progress_command(command) == 1 and "nothing to certify" in capsys.readouterr().err
     for report in (Report("scale_pixels", CORRECT), Report("normalize", TRYING), Report("small_net", TRYING)):
@@ -61,13 +61,6 @@ def test_a_certificate_says_what_was_recorded(mine: Path, tmp_path: Path, capsys
     assert "<strong>Ada &lt;b&gt; &amp; {rows}</strong>" in page and "not a grade" in page
     assert re.findall(r"<tr><td>(\w+)<td>(.*?)<td>", page) == [("01_tensors", "1 of 6"), ("total", "1 of 6")]
     assert not re.search(r"src=|href=|url\(|@import|<script", page)
-    edited.write_text(page.replace("1 of 6", "6 of 6"))
-    other.write_text("<html>")
-    assert progress_command(["progress", "--check", str(file)]) == 0
-    assert progress_command(["progress", "--check", *map(str, (file, edited, other, tmp_path / "none"))]) == 1
-    said = capsys.readouterr().out.splitlines()[-4:]
-    expected = ("fits.", "not fit.", "no certificate.", "cannot be read (No such file or directory).")
-    assert all(line.endswith(words) for line, words in zip(said, expected, strict=True))
     with pytest.raises(SystemExit):
         progress_command(["progress", "--certificate", str(file)])
 

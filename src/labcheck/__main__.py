@@ -4,7 +4,6 @@
     labcheck progress --json > mine.json       for your instructor
     labcheck progress --pool reports/*.json    the files of a class in one table
     labcheck progress --certificate mine.html --name "Ada Lovelace"    a page to print
-    labcheck progress --check *.html           whether the hashes of certificates fit
 
 The JSON holds the exercises, whether you have started or solved them, which known misconceptions came up, and a random
 number: no name, no code, no time.
@@ -31,23 +30,19 @@ def main(argv: list[str] | None = None) -> int:
     form.add_argument("--json", action="store_true", help="print your progress for your instructor")
     form.add_argument("--pool", nargs="+", metavar="FILE", type=Path, help="what --json wrote, as one table")
     form.add_argument("--certificate", metavar="FILE", type=Path, help="write your certificate, an HTML page")
-    form.add_argument("--check", nargs="+", metavar="FILE", type=Path, help="have certificates been edited?")
     parser.add_argument("--name", help="yours, for the certificate")
     arguments = parser.parse_args(argv)
     if bool(arguments.certificate) != bool(arguments.name):
         parser.error('a certificate has a name: --certificate FILE --name "Your Name"')
     if arguments.certificate:
         try:
-            arguments.certificate.write_bytes(certificate.page(arguments.name, reports.mine()[1]))
+            page = certificate.page(arguments.name, reports.mine()[1])
+            arguments.certificate.write_text(page, encoding="utf-8", errors="replace")
         except (CourseError, OSError) as error:
             print(f"labcheck: {error}", file=sys.stderr)
             return 1
         print(f"Open {arguments.certificate} in a browser, and print it.")
         return 0
-    if arguments.check:
-        verdicts = {file: certificate.verdict(file) for file in arguments.check}
-        print("\n".join(f"{file} {verdict}." for file, verdict in verdicts.items()))
-        return int({*verdicts.values()} != {certificate.FITS})
     if not arguments.pool:
         return reports.main(json=arguments.json)
     students, trouble = reports.pooled(arguments.pool)

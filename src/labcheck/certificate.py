@@ -1,20 +1,12 @@
-"""A certificate: what the checks on this machine have recorded, as a page to print, with a hash to check.
-
-The page itself says what the hash proves, and what it does not.
-"""
+"""A certificate: what the checks on this machine have recorded, as a page to print. It says itself what it proves."""
 
 import datetime
-import hashlib
 import html
-import re
-from pathlib import Path
 
 import torchcourse
 from labcheck import reports
 from torchcourse.errors import CourseError
 
-FITS = "has a hash that fits"
-HASH = re.compile(rb'(?<=<code id="hash">)([0-9a-f]{64})(?=</code>)')
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -38,15 +30,12 @@ PAGE = """<!DOCTYPE html>
 <footer>
 <p>This page states what the checks on one machine have recorded, and the name that was typed there. It is not a grade:
 on their own machine, people can change the record. Grades come from <code>make grade</code>, which the instructor runs.
-<p>SHA-256 of this page without these digits: <code id="hash"></code><br>
-<code>labcheck progress --check FILE</code> computes it again. One that differs shows that the page was edited. One
-that fits proves neither who wrote the page nor that the record is true: anyone with the course can make one that fits.
 </footer>
 </html>
 """
 
 
-def page(name: str, standing: reports.Standing) -> bytes:
+def page(name: str, standing: reports.Standing) -> str:
     """The certificate. Raises CourseError if there is nothing to certify."""
     labs = []
     for chapter in sorted(standing.chapters):
@@ -59,17 +48,4 @@ def page(name: str, standing: reports.Standing) -> bytes:
     labs.append(("total", *map(sum, list(zip(*labs, strict=True))[1:])))
     rows = "\n".join(f"<tr><td>{lab}<td>{n} of {of}<td>{points} of {most}</tr>" for lab, n, of, points, most in labs)
     said = {"date": datetime.date.today(), "version": torchcourse.__version__}
-    text = PAGE.format(name=html.escape(" ".join(name.split())), rows=rows, **said).encode("utf-8", "replace")
-    return text.replace(b'"hash">', b'"hash">' + hashlib.sha256(text).hexdigest().encode())
-
-
-def verdict(file: Path) -> str:
-    """What the hash in this file shows."""
-    try:
-        before, digest, after = HASH.split(file.read_bytes())
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    except ValueError:
-        return "is no certificate"
-    fits = hashlib.sha256(before + after).hexdigest().encode() == digest
-    return FITS if fits else "was edited: its hash does not fit"
+    return PAGE.format(name=html.escape(" ".join(name.split())), rows=rows, **said)
