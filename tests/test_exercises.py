@@ -5,7 +5,8 @@ The rows are in tests/answers/<chapter>/<exercise>.py:
     RIGHT = [answers]             beside the exercise's own `solution`; as different from one another as can be
     WRONG = {"key": [answers]}    by the key of the sentence that answers them; None for those that no sentence names
 
-On each run, one wrong answer of each sentence is judged; with `-m weekly`, the others, too.
+On each run, each right answer and one wrong answer of each sentence are judged, on one seed; with `make test-all`, all
+answers, on three.
 """
 
 import importlib
@@ -28,21 +29,21 @@ RIGHT, WRONG = rows()
 MOST = 10  # sentences of an exercise
 
 
-def seeds(name: str) -> range:
-    """Several where a verdict takes milliseconds; one where it trains, compiles or starts processes."""
-    return range(3 if EXERCISES[name].seconds <= TIME_LIMIT else 1)
+def seeds(name: str, config: pytest.Config) -> range:
+    """With `make test-all` several where a verdict takes milliseconds; else one: it may train or start processes."""
+    return range(1 if config.option.markexpr or EXERCISES[name].seconds > TIME_LIMIT else 3)
 
 
 @pytest.mark.parametrize(("name", "answer"), RIGHT)
-def test_right_answers_are_right(name, answer):
-    for seed in seeds(name):
+def test_right_answers_are_right(name, answer, pytestconfig):
+    for seed in seeds(name, pytestconfig):
         result = made_here(evaluate(name, answer, seed))
         assert result.correct, f"seed {seed}\n{result.text}\n{result.judge_failed!r}"
 
 
 @pytest.mark.parametrize(("name", "key", "answer"), WRONG)
-def test_wrong_answers_get_their_sentence(name, key, answer):
-    for seed in seeds(name):
+def test_wrong_answers_get_their_sentence(name, key, answer, pytestconfig):
+    for seed in seeds(name, pytestconfig):
         result = made_here(evaluate(name, answer, seed))
         assert result.judge_failed is None, f"seed {seed}\n{result.text}\n{result.judge_failed!r}"
         assert result.outcome in ("incorrect", "error") and result.misconception == key, f"seed {seed}\n{result.text}"
@@ -116,7 +117,7 @@ print("torchcourse_labs.ddp" in sys.modules, evaluate("pairwise_distances", loop
     assert done.stdout.startswith("False") and "there is a loop" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_examples_of_the_guide_for_authors_are_true(monkeypatch, tmp_path):
+def test_the_examples_of_the_guide_for_authors_are_true(monkeypatch, tmp_path, pytestconfig):
     """Both exercises of docs/authoring.md with all their rows."""
     page = (course.ROOT / "docs" / "authoring.md").read_text()
     names = ("moving_average", "rows_1", "predict_quietly", "rows_2")
@@ -135,9 +136,9 @@ def test_the_examples_of_the_guide_for_authors_are_true(monkeypatch, tmp_path):
     for name, file in (("moving_average", "rows_1"), ("predict_quietly", "rows_2")):
         table = importlib.import_module(f"guide_labs.slug.{file}")
         for answer in table.RIGHT:
-            test_right_answers_are_right(name, answer)
+            test_right_answers_are_right(name, answer, pytestconfig)
         for key, answers in table.WRONG.items():
             for answer in answers:
-                test_wrong_answers_get_their_sentence(name, key, answer)
+                test_wrong_answers_get_their_sentence(name, key, answer, pytestconfig)
         said = exercise.EXERCISES[name].sentences.keys() - {"deadlock", "unequal_tensors"}
         assert {key for key in table.WRONG if key} | {"sum", "no_overlap"} >= said
