@@ -27,11 +27,11 @@ def heads(weights: Tensor, tokens: list[str]) -> None:
     _, axes = plt.subplots(1, len(weights), figsize=(11.5, 3.9), sharey=True)
     for number, (ax, head) in enumerate(zip(axes, weights, strict=True), start=1):
         ax.imshow(head, cmap="Blues", vmin=0, vmax=1)
-        ax.set_title(f"head {number}")
+        ax.set(title=f"head {number}", xlabel="key: the token it looks at")
         ax.set_xticks(range(len(labels)), labels, rotation=90, fontsize=9, family="monospace")
         ax.grid(False)
     axes[0].set_yticks(range(len(labels)), labels, fontsize=9, family="monospace")
-    axes[0].set_ylabel("a row: where this token looks")
+    axes[0].set_ylabel("query: the token that looks")
 
 
 def curve(losses: Tensor, step: int, baselines: Mapping[str, float], held_out: float) -> None:

@@ -88,7 +88,7 @@ exercise = Exercise(
                 "Your numbers are not rounded to the nearest integer, which keeps the error within half a scale.",
                 lambda weight: ((weight / solution(weight)[1][:, None]).to(torch.int8), solution(weight)[1]),
                 look="`.round()` before `.to(torch.int8)`, which cuts off what comes after the decimal point",
-            ),
+            )
         ],
     ),
     lends=solution,

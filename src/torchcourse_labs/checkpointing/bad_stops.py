@@ -60,7 +60,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     for forgets in FORGOTTEN:
         yours = seen["lists"][forgets]
         overlooked = forgets if yours == [] != right[forgets] else ""
-        look = "in one process, PyTorch's random state simply goes on: set a seed, any one, right before you resume"
+        look = "PyTorch's random state goes on in one process: set a seed that the run doesn't use before you resume"
         random = overlooked == "its random state"
         wrong_if(random, "random_state", "Your test overlooks a run that forgets its random state.", look=look)
         look, bits = "`torch.equal`, not `torch.allclose`", overlooked == "its last bits"

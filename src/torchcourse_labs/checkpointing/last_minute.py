@@ -84,7 +84,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         came = ", ".join(f"{name} in {place}" for place, name in signals.items()) or "no signal"
         came = f"with {came}, first = {first} and last = {last}"
         for rank, one in enumerate(seen):
-            look = "the handler; all ranks agree after each step: MAX hears all, a broadcast one, a sum may be above 1"
+            look = "range; `nonlocal` in a handler; all ranks agree after each step: MAX hears all, a broadcast one"
             same(one["steps"], [*range(first, stop)], f"The list of steps on rank {rank}, {came},", look=look)
             look = "`save` gets the number of the step that comes next, once, on every rank, also at the end"
             same(one["saves"], [stop], f"The list of numbers that `save` gets on rank {rank}, {came},", look=look)

@@ -98,14 +98,14 @@ def judge_case(answer: Any, own: dict, theirs: dict, prefix: str, place: str = "
         seen = observe(answer, loading, own, {prefix + name: value for name, value in theirs.items()}, place)
     same(len(seen["lists"]), 2, "The number of lists that your function returns", look="(missing, unexpected)")
     case = f'for a file with the prefix "{prefix}"' if prefix else "for a file without a prefix"
-    look = "other shapes are in both lists, other dtypes fit; buffers; prefixes: `removeprefix`, not `lstrip`"
+    look = "missing comes first; other shapes are in both, other dtypes fit; buffers; `removeprefix`, not `lstrip`"
     for what, yours, others in zip(("missing", "unexpected"), seen["lists"], (own, theirs), strict=True):
         same(yours, sorted({*others} - {*fits}), f"The list of {what} names, {case},", look=look)
     now = own | {name: value.to(own[name].dtype) for name, value in fits.items()}
     look = "a value of another shape in the file stays as it was; `load_state_dict` of `model`, without `assign=True`"
     same(seen["state"], now, "The state of the model", rtol=1e-6, look=look)
-    look = "an optimizer made before would update the old tensors: fill these, with `load_state_dict` or `copy_`"
-    same(seen["kept"], [*own], "The tensors of the model that are the same as before, now filled,", look=look)
+    look = "an optimizer updates the old ones: fill these, with `copy_`, or `load_state_dict` without `assign=True`"
+    same(seen["kept"], [*own], "The list of tensors that the model keeps, and you only fill,", look=look)
 
 
 exercise = Exercise(

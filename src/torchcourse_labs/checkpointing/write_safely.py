@@ -59,12 +59,12 @@ def writing(answer: Callable, older: dict, newer: dict) -> dict[str, dict[str, A
     getattr(answer, "__globals__", {}).update(fsync=note)  # for `from os import fsync`
     os.fsync = os.fdatasync = os.sync = note
     sys.addaudithook(hook)
-    for case in ("no file", "an older file", *TROUBLES):
+    for case in ("an empty folder", "an older file", *TROUBLES):
         path = Path(f"{case} {dist.get_rank()}", FILE)  # relative, and so are the names in error messages
         path.parent.mkdir()
         for name in FOREIGN:
             path.with_name(name).touch()
-        if case != "no file":
+        if case != "an empty folder":
             torch.save(older, path)
         state = newer | ({"loss": lambda: 0} if case == "a state that cannot be saved" else {})
         now = {"path": os.path.abspath(path), "trouble": case, "gap": False, "elsewhere": False, "names": []}
@@ -88,7 +88,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     one, other = ranks.observe(answer, writing, older, newer, look="no rank waits here")
     files, over = sorted({FILE} | FOREIGN), one["an older file"]
     look = "`os.replace(temporary, path)`; `open(temporary, 'wb')` empties a file that is there already"
-    for case in ("no file", "an older file"):
+    for case in ("an empty folder", "an older file"):
         same(one[case]["found"], newer, "What `torch.load` finds at `path`", look=look)
     wrong_if(
         over["gap"] or not over["names"],

@@ -26,6 +26,9 @@ def judge_text(text: Any) -> None:
         f"Slurm does not see this line, because a command comes before it: {''.join(late[:1])}",
         look="all #SBATCH lines go above the first command",
     )
+    blank = next((key for key, value in options_of(text).items() if value[:1] == "="), None)
+    if blank:
+        raise Incorrect(f"Slurm takes `=` as the value of `--{blank}`: there must be no blanks around it.")
     unread = [f"--{key}={value}" for key, value in options_of(text).items() if "$" in value or "{" in value]
     wrong_if(
         unread,
@@ -37,10 +40,10 @@ def judge_text(text: Any) -> None:
 
 def judge_program(jobs: list[dict], program: str) -> None:
     """jobs: what `run_job` returned for each. Every job starts this program, once on each node."""
-    starts = [[" ".join(call["words"]) for call in job["calls"] if "processes" in call] for job in jobs]
+    starts = [[call["words"] for call in job["calls"] if "processes" in call] for job in jobs]
     if not all(starts):
         errors = "\n".join(dict.fromkeys(jobs[0]["errors"].splitlines()))  # each task may say the same
         look = None if "command not found" in errors else "`srun`, and no `&` without a `wait` behind it"
         raise Incorrect("Your script never starts the program, or ends before the program.", yours=errors, look=look)
-    look = "the line that starts it. If a node's name is in there: `head -n 1` takes the first of several lines"
-    same(starts[0][0], program, "The program with its arguments", look=look)
+    look = "no quotes around them. If a node's name is in there: `head -n 1` takes the first of several lines"
+    same(starts[0][0], program.split(), "The list of what is started, the program and its arguments,", look=look)

@@ -7,8 +7,6 @@ from labcheck.authoring import Exercise, Incorrect, Inputs, call, observe, same,
 from torchcourse_labs.cluster import _pretend_slurm as slurm
 from torchcourse_labs.cluster._shared import judge_program, judge_text
 
-FAILED = 3  # the status of the program in the second job
-
 
 def draw(rng: Inputs) -> list[tuple]:
     """The arguments, the nodes as Slurm writes them and one by one, and the number of the first of two jobs."""
@@ -48,7 +46,7 @@ def two_jobs(answer: Any, request: tuple, nodelist: str, hosts: Sequence[str], j
     if not slurm.is_script(text):
         return {"text": text}
     site = {"hosts": hosts, "nodelist": nodelist}
-    jobs = [slurm.run_job(text, job=job, **site), slurm.run_job(text, job=job + 1, status=FAILED, **site)]
+    jobs = [slurm.run_job(text, job=job, **site), slurm.run_job(text, job=job + 1, status=3, **site)]
     return {"text": text, "jobs": jobs}
 
 
@@ -61,7 +59,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         same(slurm.nodes_of(options), nodes, "The number of nodes that the job asks for", look="`#SBATCH --nodes=…`")
         look = "`--gpus-per-node` counts those of one node, `--gpus` all"
         same(slurm.gpus_on_each(options, nodes), gpus, "The number of GPUs of each node", look=look)
-        look = "`--cpus-per-task`: how many processes are in one task? `--ntasks` counts the tasks of all nodes"
+        look = "tasks of a node times `--cpus-per-task`: how many processes has a task? `--ntasks` is for all nodes"
         same(slurm.cores_on_each(options, nodes), gpus * cores, "The number of cores of each node", look=look)
         look = "one number is minutes, M:SS minutes and seconds, H:MM:SS hours"
         limit = slurm.minutes(options.get("time", ""))

@@ -76,7 +76,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         faults["cores"],
         "cores",
         f"Two processes with {CORES} cores each need {GPUS * CORES} cores, but "
-        f"{f'the job asks for {asked}' if asked < GPUS * CORES else '`srun` may hand on only one'}. {rest}",
+        f"{f'the job asks for {asked}' if asked < GPUS * CORES else '`srun` may hand on fewer'}. {rest}",
         look="`#SBATCH --cpus-per-task` counts those of the whole `torchrun`; SLURM_CPUS_PER_TASK exists only if you "
         "asked for them, and SRUN_CPUS_PER_TASK hands them on",
     )

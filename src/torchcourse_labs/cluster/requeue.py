@@ -71,7 +71,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     same(yours, f"USR1, {seconds} seconds before the limit", "The signal that the script asks for", look=look)
     judge_program([*seen.values()], program)
     starts = max(sum("processes" in call for call in night["calls"]) for night in seen.values())
-    look = "the time of this job is up, so what helps is the queue"
+    look = "one task, and one start: the time of this job is up, so what helps is the queue"
     same(starts, 1, "The number of times that your script starts the program", look=look)
     judge_stop(seen["stopped"])
     judge_requeues(seen, most, job)
@@ -105,16 +105,16 @@ def judge_stop(stopped: dict) -> None:
         "signal_lost",
         "The signal does not reach the program. Slurm sends it to what `srun` started, or with `B:` to the shell "
         "alone, which waits for its command before it does anything.",
-        look="`--signal=USR1@…` without `B:`, and `srun` in front of the program. With `B:`, the program runs in the "
-        "background (`srun … &`), a `trap` passes the signal on, and `wait` waits for the program, twice",
+        look="`--signal=USR1@…` without `B:`, and `srun` in front of the program. With `B:`, it runs in the background "
+        "(`srun … &`), a `trap '…'` in single quotes passes the signal on, and `wait` waits for the program, twice",
     )
     wrong_if(
         not requeues(stopped),
         "not_requeued",
         "The program stopped and saved, but this job was not put back into the queue with `scontrol requeue`.",
-        look="the status after `srun`: `set -e` ends the script there, `exec` never comes back, another command "
-        "replaces `$?`, a pipe has that of its last command, a `wait` that a signal ends has 138. Then the condition: "
-        "`-eq 75`, `-lt` (in `[ ]`, `<` reads a file), and in the first start SLURM_RESTART_COUNT does not exist",
+        look="an `exit` before it. The status after `srun`: `set -e` ends the script there, `exec` never comes back, "
+        "another command replaces `$?`, a pipe has that of its last command, a `wait` that a signal ends has 138. Then "
+        "`-eq 75`, `-lt` (in `[ ]`, `<` reads a file); in the first start SLURM_RESTART_COUNT does not exist",
         yours=stopped["errors"],
     )
 

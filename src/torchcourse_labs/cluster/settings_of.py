@@ -54,9 +54,9 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             any(each in every and each != settings for each, settings in zip(given, every, strict=True)),
             "counts_open",
-            "The number counts only what is not finished. While the array runs, more settings finish, so a job that "
-            "starts later gets another setting for its number, and some never run.",
-            look="choose first, from all settings; then look whether this one is finished",
+            "A number means another setting, the more are finished. While the array runs, more settings finish, so a "
+            "job that starts later gets another one for its number: some run twice, some never.",
+            look="choose first, from all settings; if this one is finished, return None, not the next one",
         )
         look = "compare dictionaries with those in `finished`: two are equal in any order of their names"
         compare(given, expected, f"where {finished} are finished,", look)

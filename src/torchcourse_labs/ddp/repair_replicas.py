@@ -96,10 +96,8 @@ def judge(answer: Any, rng: Inputs) -> None:
     means = torch.tensor([each["losses"] for each in seen]).view(2, EPOCHS, n // 2).mean(2)
     judge_faults(seen, rows, means)
     reference = alone(copy.deepcopy(starts[0]), x, labels, rows)
-    what, look = (
-        "The vector of all weights, compared with one process that trains on the same batches,",
-        "what the script has right: batch size, optimizer, learning rate",
-    )
+    what = "The vector of all weights, compared with one process that trains on the same batches,"
+    look = "what the script has right: batch size, optimizer, learning rate"
     same(seen[0]["weights"], weights(reference), what, rtol=1e-4, atol=1e-6, look=look)
     file = seen[0]["file"]
     wrong_if(

@@ -22,11 +22,11 @@ def solution(model: nn.Module, master: dict[str, Tensor], rate: float) -> None:
 
 
 def trained(answer: Callable, start: list[Tensor], slopes: list[Tensor], rates: list[float]) -> dict[str, Any]:
-    """A probe: the weights after each step, until they change their form. The middle parameter never has a gradient."""
+    """A probe: the weights after each step, until they change. The second has no gradient, the third none at first."""
     model, master, after = nn.ParameterList(value.clone() for value in start), {}, []
     own = [*model.parameters()]
     for rate in rates:
-        for parameter, slope in zip(own[::2], slopes[: 1 + len(after)], strict=False):  # the last one has none at first
+        for parameter, slope in zip((own[0], own[3], own[2]), slopes[: 2 + len(after)], strict=False):
             parameter.grad = slope.clone()
         call(answer, model, master, rate, may_change=True, may_return_none=True)
         after.append([p.detach().clone() for p in model.parameters()])
@@ -39,9 +39,10 @@ def trained(answer: Callable, start: list[Tensor], slopes: list[Tensor], rates: 
 
 def judge(answer: Any, rng: Inputs) -> None:
     """A step of many gaps, many steps of less than half a gap, a larger one: sums of powers of two, so exact."""
-    start = [(1 + rng.ints(40, 90, shape) / 128).bfloat16() for shape in (rng.sizes(2, 2, 5), [3], [rng.size(6, 9)])]
-    slopes = [rng.pick((-1, 1)) * (1 + rng.ints(0, 50, value.shape) / 64).bfloat16() for value in start[::2]]
-    start[2], slopes[1] = start[2] * 2**20, slopes[1] * 2**20  # beyond the range of float16
+    shapes = rng.sizes(2, 2, 5), [3], [(many := rng.size(6, 9))], [many]
+    start = [(1 + rng.ints(40, 90, shape) / 128).bfloat16() for shape in shapes]
+    slopes = [rng.pick((-1, 1)) * (1 + rng.ints(0, 50, start[i].shape) / 64).bfloat16() for i in (0, 3, 2)]
+    start[2], slopes[2] = start[2] * 2**20, slopes[2] * 2**20  # beyond the range of float16
     rates = [2.0**-4, *[2.0**-10] * SMALL, 2.0**-5]  # the gap is 2 ** -7
     graph = raises_like("recorded", "Your step is recorded in a graph: it needs `torch.no_grad()`.", "a leaf Variable")
     with graph, NO_GRADIENT:
@@ -53,7 +54,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     look = "`parameter.copy_(…)` rounds what it gets, `parameter.data = …` takes over the dtype"
     changed = kinds != "torch.bfloat16"
     wrong_if(changed, "not_bfloat16", "The model's weights should stay in bfloat16.", look, "torch.bfloat16", kinds)
-    look = "the model uses its own weights: `parameter.copy_(…)`; `parameter = …` only gives a new tensor the name"
+    look = "all of `model.parameters()`, also those of no layer: `parameter.copy_(…)`; `parameter = …` is a new name"
     wrong_if(equal(yours[0], start), "not_moved", "Your step moves no weight of the model at all.", look=look)
     look = "minus the rate times the gradient; the first copy has the values of the weights"
     same(yours[0], wanted[0], "The list of weights after one step, a large one,", look=look)

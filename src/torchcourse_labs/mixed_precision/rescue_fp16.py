@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labcheck.authoring import Exercise, Incorrect, Inputs, call, equal, observe, raises_like, wrong_if
+from labcheck.authoring import Exercise, Incorrect, Inputs, call, equal, observe, raises_like, same, wrong_if
 from labcheck.probes import SLOW_START, weights
 from torchcourse_labs.mixed_precision._shared import judge_dtypes, watch
 
@@ -75,15 +75,16 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(
         not seen["trained"].isfinite().all(),
         "nan",
-        "A step with the infinite gradients of a batch that overflows float16 made the weights nan or infinite.",
-        look="`scaler.step` skips it; `optimizer.step` does not, nor a scaler that is off or for another device",
+        "Your weights became nan or infinite: by infinite gradients of a batch that overflows, or by steps too large.",
+        look="`scaler.step` skips it and divides by the scale; `optimizer.step` doesn't, nor a scaler that is off",
     )
     wrong_if(seen["changed"], "changes_data", "You change the batches: the caller needs them as they were.")
     x, y = (torch.cat(parts).double() for parts in zip(*batches[:2], strict=True))  # without the glitch
     left = (x @ seen["trained"][:-1, None] + seen["trained"][-1] - y).square().mean() / y.var()
+    passes, fewest = len(seen["layers"]), epochs * (len(batches) - 1)  # a run may leave the glitch out
     if left < 0.003:
+        same(min(passes, fewest), fewest, "The number of batches that the model sees", look="all epochs")
         return
-    passes = len(seen["layers"])
     ran = ", as the weights ran away" if seen["trained"].abs().max() > 100 else ""
     wrong_if(
         not ran and seen["steps"] < passes / 2,
@@ -91,8 +92,8 @@ def judge(answer: Any, rng: Inputs) -> None:
         f"Batches: {passes}, steps: {seen['steps']}. With infinite gradients (too large a scale?), a step is skipped.",
         look="make the scaler once, with its own `init_scale`; `zero_grad`, step and update belong to each batch",
     )
-    same = equal(seen["trained"], weights(model))
-    wrong_if(same, "another_model", "The model that you got has not changed: the caller looks at it, not at a copy.")
+    kept = equal(seen["trained"], weights(model))
+    wrong_if(kept, "another_model", "The model that you got has not changed: the caller looks at it, not at a copy.")
     look = (
         "mean loss and rate as in the script, divided once by the scale, float32, all epochs; `zero_grad` for each "
         "batch. Skip the glitch: clipped to fit into float16, or with numbers in place of inf and nan, it is still one"

@@ -80,12 +80,13 @@ def judge_mesh(answer: Any, names: tuple[str, ...], shape: tuple[int, ...], coun
             raise Incorrect("Your function should return the numbers of the rows.", "a list of ints", one)
     pairs = [pair for group in groups for pair in combinations(group, 2) if seen[pair[0]] != seen[pair[1]]]
     a, b = pairs[0] if pairs else (0, 0)
+    order = " in the same order" * (sorted(seen[a]) == sorted(seen[b]))
     wrong_if(
         pairs,
         "apart",
-        f"{where}, ranks {a} and {b} are in one tensor-parallel group, but do not take the same rows: they would add "
-        "up parts of different images, without any error.",
-        look="the coordinates along all axes but `tensor`, by the names of the axes; not the rank",
+        f"{where}, ranks {a} and {b} are in one tensor-parallel group, but do not take the same rows{order}: they "
+        "would add up parts of different images, without any error.",
+        look=None if order else "the coordinates along all axes but `tensor`, by the names of the axes; not the rank",
         yours=f"{show(seen[a])} and {show(seen[b])}",
     )
     firsts = [group[0] for group in groups]

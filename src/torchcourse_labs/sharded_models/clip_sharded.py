@@ -65,7 +65,7 @@ def on_one(model: nn.Module, batches: list[Batch]) -> tuple[list[float], list[Te
 
 
 def judge(answer: Any, rng: Inputs) -> None:
-    inputs, count = rng.size(6, 9), rng.size(3, 4)
+    inputs, count = rng.size(6, 9), rng.pick([3, 5])
     model = nn.Sequential(nn.Linear(inputs, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 5))
     for parameter in model.parameters():
         parameter.data = 0.4 * rng.randn(*parameter.shape)
@@ -112,7 +112,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         yours=norm,
     )
     for rank, each in enumerate(seen):
-        look = "the norm before clipping, of the gradients of all shards together: `norm.full_tensor().item()`"
+        look = f"each piece's mean loss, divided by {count}; the norm before clipping, `norm.full_tensor().item()`"
         same(each["norms"][0], norms[0], f"The norm that you return on rank {rank}", look=look)
         look = "one factor for all weights on all ranks: `clip_grad_norm_` after the last backward pass, then `step`"
         same(each["weights"][0], weights[0], f"The vector of all weights after a step on rank {rank}", look=look)

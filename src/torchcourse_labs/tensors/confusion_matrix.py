@@ -10,17 +10,17 @@ from labcheck.authoring import Exercise, Inputs, Spec, looks_like, observe, rais
 
 
 def draw(rng: Inputs) -> list[tuple]:
-    """100 images, one, and many of the same classes, so that a loop shows; then more classes than there are digits."""
+    """100 images, one, and many of the same classes, so that a loop shows; then more classes, all in use."""
     labels, predicted, classes = images(rng, rng.size(4, 7), 1800)
     parts = [(labels[:part], predicted[:part], classes) for part in (100, 1, len(labels))]
-    return [*parts, images(rng, rng.size(12, 15), 200)]
+    return [*parts, images(rng, rng.size(12, 15), 400, unused=0)]
 
 
-def images(rng: Inputs, classes: int, n: int) -> tuple[Tensor, Tensor, int]:
-    """Labels and predictions. The last class never occurs; the matrix still has its row and column."""
-    labels = rng.ints(0, classes - 1, (n,))
+def images(rng: Inputs, classes: int, n: int, unused: int = 1) -> tuple[Tensor, Tensor, int]:
+    """Labels and predictions. A last class that never occurs still has its row and column in the matrix."""
+    labels = rng.ints(0, classes - unused, (n,))
     labels[::3] = 0  # one cell counts far beyond what uint8 can hold
-    return labels, torch.where(rng.rand(n) < 0.6, labels, rng.ints(0, classes - 1, (n,))), classes
+    return labels, torch.where(rng.rand(n) < 0.6, labels, rng.ints(0, classes - unused, (n,))), classes
 
 
 def solution(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:

@@ -53,7 +53,7 @@ exercise = Exercise(
         draw=draw,
         solution=solution,
         dtype=False,
-        look="one number for each pair; [0, 0] and [3, 4] are 5 apart: subtract, square, sum (`dim=-1`), take the root",
+        look="one number for each pair; [1, 1] and [4, 5] are 5 apart: subtract, square, sum (`dim=-1`), take the root",
         # Near 0 the way over dot products, which torch.cdist takes too, loses half of the digits.
         rtol=1e-3,
         atol=6e-3,
@@ -66,9 +66,7 @@ exercise = Exercise(
                 lambda a, b: (a - b).norm(dim=1),
             ),
             looks_like(
-                "swapped",
-                "Rows and columns are swapped: a goes down, b goes across.",
-                lambda a, b: solution(b, a),
+                "swapped", "Rows and columns are swapped: a goes down, b goes across.", lambda a, b: solution(b, a)
             ),
             looks_like(
                 "squared",

@@ -46,7 +46,6 @@ exercise = Exercise(
         draw=draw,
         solution=solution,
         rtol=0,
-        atol=0,
         look="the first patch of an image is `image[:, :size, :size]`, the next one lies to its right",
         afterward=afterward,
         says=[

@@ -41,8 +41,8 @@ def judge(answer: Any, rng: Inputs) -> None:
             raise Incorrect(f'The prediction for "{name}" is missing.', look="the keys: leave them as they were")
         strides = isinstance(said[name], tuple) and len(said[name]) == 2
         if not strides if isinstance(truth, tuple) else said[name] not in ("view", "copy"):
-            form = "a pair, as in (6, 1)" if isinstance(truth, tuple) else '"view" or "copy"'
-            raise Incorrect(f'The prediction for "{name}" has another form.', form, said[name])
+            form = "a pair without quotes, as in (6, 1)" if isinstance(truth, tuple) else '"view" or "copy"'
+            raise Incorrect(f'The prediction for "{name}" has another form.', form, repr(said[name]))
     wrong = [name for name, truth in solution.items() if said[name] != truth]
     name = wrong[0] if wrong else None
     details = {

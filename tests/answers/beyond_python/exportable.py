@@ -50,10 +50,7 @@ WRONG = {
         *mutants(solution, f"images / {DIVISOR}", "torch.where(largest > 0, images / largest, 1.0)"),
     ],
     "faint_pages": mutants(solution, DIVISOR, "(largest + 1e-6)", "(largest + 1e-3)", "largest.clamp(min=1e-3)"),
-    "decided_in_python": [
-        Original,
-        *mutants(solution, INVERT, "1 - images if images.mean().item() > 0.5 else images"),
-    ],
+    "decided_in_python": [Original, *mutants(solution, INVERT, "1 - images if images.mean().item() > 0.5 else images")],
     "constant_batch": mutants(solution, FLAT, "images.reshape(len(images), -1)"),
     None: [
         nn.Identity(),

@@ -8,10 +8,7 @@ def channel_after_channel(images):
     return torch.tensor([c.mean() for c in channels]), torch.tensor([c.std() for c in channels])
 
 
-RIGHT = [
-    channel_after_channel,
-    lambda images: torch.stack(torch.std_mean(images / 255, (0, 2, 3), correction=0)[::-1]),
-]
+RIGHT = [channel_after_channel, lambda images: torch.stack(torch.std_mean(images / 255, (0, 2, 3), correction=0)[::-1])]
 
 WRONG = {
     None: [
@@ -21,5 +18,5 @@ WRONG = {
         lambda images: (solution(images)[0], (images / 255).var((0, 2, 3))),
         lambda images: (torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.247, 0.2435, 0.2616])),
         lambda images: solution(images * (255 / images.max())),
-    ],
+    ]
 }

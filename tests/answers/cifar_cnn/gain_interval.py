@@ -22,7 +22,7 @@ RIGHT = [in_python, in_numpy, lambda *given: tuple(map(torch.tensor, solution(*g
 
 WRONG = {
     "spread_of_scores": [
-        lambda before, after, t: ((after - before).mean().item(), t * after.std().item() / len(after) ** 0.5, True),
+        lambda before, after, t: ((after - before).mean().item(), t * after.std().item() / len(after) ** 0.5, True)
     ],
     "no_root_n": mutants(in_python, "/ n) ** 0.5", ") ** 0.5", "/ n / n) ** 0.5"),
     "verdict": mutants(in_python, "mean > half]", "mean > 0]", "mean >= half]", "'real']"),

@@ -46,10 +46,7 @@ WRONG = {
         *mutants(ResidualBlock, "outputs, outputs, 3", "outputs, outputs, 3, stride"),
     ],
     "always_conv": mutants(ResidualBlock, FITS, "False"),
-    "not_the_sum": [
-        *mutants(ResidualBlock, BRANCH, f"F.relu({BRANCH})"),
-        *mutants(ResidualBlock, SUM, BRANCH),
-    ],
+    "not_the_sum": [*mutants(ResidualBlock, BRANCH, f"F.relu({BRANCH})"), *mutants(ResidualBlock, SUM, BRANCH)],
     "start": mutants(
         ResidualBlock, ZEROS, "pass", "nn.init.zeros_(self.conv2.weight)", f"nn.init.zeros_(self.norm1.weight); {ZEROS}"
     ),

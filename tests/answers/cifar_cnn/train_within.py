@@ -25,7 +25,7 @@ RIGHT = [
         ("Adam(model.parameters())", "SGD(model.parameters(), lr=0.1, momentum=0.9)"),
         ("max_lr=0.01", "max_lr=0.1"),
         ("model(images)", "model(images.flip(-1))"),
-    ),
+    )
 ]
 
 WRONG = {

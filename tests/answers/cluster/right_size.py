@@ -41,5 +41,5 @@ WRONG = {
         *mutants(solution, 'if row["MaxRSS"] and', 'if row["MaxRSS"] and "batch" not in row["JobID"] and'),
         *mutants(solution, 'gib(step["MaxRSS"])', 'float(step["MaxRSS"][:-1]) / 1024', 'gib(step["MaxRSS"]) * 1024'),
         *mutants(by_columns, "86_400 * int(days or 0) + ", ""),
-    ],
+    ]
 }

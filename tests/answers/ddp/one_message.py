@@ -21,10 +21,7 @@ def by_name(model):
         start += p.numel()
 
 
-RIGHT = [
-    by_name,
-    mutant(solution, (COPIED, "parameter.grad = part.view_as(parameter)")),
-]
+RIGHT = [by_name, mutant(solution, (COPIED, "parameter.grad = part.view_as(parameter)"))]
 
 WRONG = {
     "not_one_all_reduce": [

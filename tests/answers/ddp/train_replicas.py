@@ -28,10 +28,7 @@ def by_hand(model, optimizer, train_set, epochs, batch_size, seed):
     return model
 
 
-RIGHT = [
-    by_hand,
-    mutant(solution, ("return replica", "print('done') if dist.get_rank() == 0 else None; return model")),
-]
+RIGHT = [by_hand, mutant(solution, ("return replica", "print('done') if dist.get_rank() == 0 else None; return model"))]
 
 WRONG = {
     "deadlock": [mutant(solution, ("in loader:", "in list(loader)[dist.get_rank() :]:"))],

@@ -20,5 +20,5 @@ WRONG = {
         lambda tensor, value: tensor.fill_(value),  # changes its argument
         lambda tensor, value: solution(tensor, value).tolist(),
         lambda tensor, value: tensor + value,
-    ],
+    ]
 }

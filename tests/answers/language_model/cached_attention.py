@@ -51,9 +51,7 @@ WRONG = {
         solution, "(3, attention.heads, -1)).permute(2, 0, 3", "(attention.heads, 3, -1)).permute(3, 0, 2"
     ),
     "new_first": mutants(
-        solution,
-        JOINED,
-        "key, value = torch.cat([key, cache[0]], -2), torch.cat([value, cache[1]], -2)",
+        solution, JOINED, "key, value = torch.cat([key, cache[0]], -2), torch.cat([value, cache[1]], -2)"
     ),
     "no_out": mutants(
         solution, "attention.out(collected.transpose(1, 2).flatten(-2))", "collected.transpose(1, 2).flatten(-2)"

@@ -23,6 +23,14 @@ MAKE, GRAD = "master.setdefault(name, parameter.detach().float())", "rate * para
 BACK, QUIET = "parameter.copy_(master[name])", ("torch.no_grad()", "torch.enable_grad()")
 SOME = "master or master.update((n, p.float()) for n, p in model.named_parameters() if p.grad is not None)"
 
+
+def by_place(model, master, rate):
+    with torch.no_grad():
+        for i, p in enumerate([p for p in model.parameters() if p.grad is not None]):
+            master.setdefault(i, p.detach().float()).sub_(rate * p.grad.float())
+            p.copy_(master[i])
+
+
 RIGHT = [by_dict, by_lists]
 
 WRONG = {
@@ -37,6 +45,7 @@ WRONG = {
     "graph": [mutant(solution, (".detach()", ""), QUIET, (".copy_", ".data.copy_"))],
     "replaced": mutants(solution, BACK, "model[int(name)] = nn.Parameter(master[name].bfloat16())"),
     None: [
+        by_place,
         *mutants(solution, MAKE, "master.setdefault(name, 0 * parameter)", SOME),
         *mutants(solution, GRAD, f"-{GRAD}"),
         *mutants(solution, "if parameter.grad is not None:", "if parameter.grad is None: return\n            else:"),

@@ -12,5 +12,5 @@ WRONG = {
         lambda n, kernel, stride=1, padding=0: (n + 2 * padding - kernel) / stride + 1,
         lambda n, kernel, stride=1, padding=0: (n + 2 * padding) // stride,
         lambda n, kernel, stride=1, padding=0: (solution(n, kernel, stride, padding),) * 2,
-    ],
+    ]
 }

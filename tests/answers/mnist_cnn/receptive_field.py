@@ -23,5 +23,5 @@ WRONG = {
         lambda layers: solution(layers) * layers[0][0] // layers[0][0],
         lambda layers: solution(layers[:1]),
         lambda layers: solution([layer[::-1] for layer in layers]),
-    ],
+    ]
 }

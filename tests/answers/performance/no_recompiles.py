@@ -68,7 +68,7 @@ WRONG = {
         *mutants(SteadyStep, "return self.compiled(", "return (self.compute if mirror else self.compiled)("),
     ],
     "outside": [
-        mutant(SteadyStep, ("self.compiled(x,", "self.compiled(x - x.mean(dim=0),"), ("(x - x.mean(dim=0))", "x")),
+        mutant(SteadyStep, ("self.compiled(x,", "self.compiled(x - x.mean(dim=0),"), ("(x - x.mean(dim=0))", "x"))
     ],
     "too_often": [
         Restless,

@@ -31,6 +31,7 @@ def by_rank(mesh, count):
 RIGHT = [by_table, by_axes, mutant(solution, (RETURNED, "range(part, count, parts)"))]
 WRONG = {
     "apart": [
+        lambda mesh, count: sorted(solution(mesh, count), key=lambda row: -row * mesh.get_local_rank("tensor")),
         *(by_rank, mutant(solution, (NOT_TENSOR, "name != mesh.mesh_dim_names[-1]"), (REFUSED, "if False"))),
         *mutants(solution, NOT_TENSOR, 'name == "tensor"', "True"),
     ],

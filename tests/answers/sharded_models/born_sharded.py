@@ -41,6 +41,7 @@ WRONG = {
         *mutants(solution, "min(first + rows, len(p))", "first + rows"),
     ],
     "model_first": [mutant(solution, (BLOCKS, WHOLE + BLOCKS))],
+    "recorded": mutants(solution, "with torch.no_grad():", "if True:"),
     "unsharded": mutants(solution, WHOLE + EMPTY, EMPTY),
     None: [
         *mutants(solution, ROWS, "len(p) // mesh.size()"),

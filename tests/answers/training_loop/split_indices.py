@@ -22,10 +22,7 @@ def drawn(order):
     return split
 
 
-RIGHT = [
-    state_put_back,
-    drawn(lambda n, seed: np.random.default_rng(seed).permutation(n)),
-]
+RIGHT = [state_put_back, drawn(lambda n, seed: np.random.default_rng(seed).permutation(n))]
 
 WRONG = {
     "not_each_once": mutants(solution, ", order[:k]", ", torch.randperm(n)[:k]", ", order[:k] // 2", ", order[:k] + 1"),
