@@ -130,9 +130,8 @@ def judge_latencies(yours: Sequence, expected: list, others: dict[str, list], le
     wrong_if(
         early is not None,
         "too_early",
-        f"Request {early} has a latency below {least}, but even a batch of one takes that long. A batch holds only "
-        "what has arrived when it starts, and the server may have to wait for a request.",
-        look="`start = max(free, …)`, with the arrival of the first one that waits",
+        f"Request {early} has a latency below {least}, but even a batch of one takes that long: fixed + each.",
+        look="n requests take fixed + n * each, from `max(free, …)` on, with the arrival of the first one that waits",
         yours=yours[early or 0],
     )
     i = next(i for i, pair in enumerate(zip(yours, expected, strict=True)) if not near(*pair))

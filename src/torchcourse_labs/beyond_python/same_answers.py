@@ -47,12 +47,14 @@ def judge(answer: Any, rng: Inputs) -> None:
     others[:4, 1] += 0.8
     others[3, 2] = 2.9  # to the third answer
     others[-1, -1] -= 2 + rng.rand(1).item()  # far apart, and no flip
+    others[-2, 1:3] = others[-2, 1:3].flip(0)  # the second and the third change places: no flip either
     labels[:3] = torch.tensor([1, 1, 3])  # two gained, one wrong twice, one lost
     sure = draw(rng, 0.14, 0.02)  # of one of them, and no logit is far off
-    sure[2][1] = 1  # one lost, one gained
+    gained = draw(rng, 0.14)
+    sure[2][1] = gained[2][0] = 1  # one lost, one gained; one that was sure gained
     broken = draw(rng), draw(rng)
     broken[0][1][4, 0], broken[1][1][4, 0] = torch.nan, torch.inf
-    for logits, others, labels in (unsure, sure, draw(rng, tolerance), draw(rng), *broken):
+    for logits, others, labels in (unsure, sure, gained, draw(rng, tolerance), draw(rng), *broken):
         order = rng.rand(*logits.shape).argsort(dim=1)
         labels = (order == labels[:, None]).int().argmax(dim=1)
         judge_case(answer, logits.gather(1, order), others.gather(1, order), labels, tolerance)

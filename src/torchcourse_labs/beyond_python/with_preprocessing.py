@@ -59,8 +59,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(
             seen["bytes"] >= 100_000,
             "images_in_file",
-            f"The file has {seen['bytes']:,} bytes, for a network of a few kB: the example that you export "
-            "with is in it, and a slice brings the whole tensor.",
+            f"The file has {seen['bytes']:,} bytes, for a network of a few kB: all images are in it; a slice has all.",
             look="two images are enough: `torch.zeros_like(images[:2])`, or `images[:2].clone()`",
         )
 
@@ -86,7 +85,7 @@ def judge_logits(seen: dict, net: nn.Module, mean: Tensor, std: Tensor, batches:
             "Your program works in train mode: dropout drops, or batch norm takes the mean of a batch.",
             look="`.eval()` before the export",
         )
-        look = "(pixels / 255 - mean) / std, one mean and std for each channel; the logits of `net`, without a softmax"
+        look = "(pixels / 255 - mean) / std, with mean and std as given, by channel; the logits of `net`, no softmax"
         same(yours, right, f"Your program's result for {len(batch)} images", atol=1e-4, look=look)
     same(seen["takes"], [torch.uint8], "The dtype that your program declares for its input", look=example)
 

@@ -45,8 +45,7 @@ def two_jobs(answer: Any, request: tuple, nodelist: str, hosts: Sequence[str], j
     text = call(answer, *request, may_return_none=True)
     if not slurm.is_script(text):
         return {"text": text}
-    site = {"hosts": hosts, "nodelist": nodelist}
-    jobs = [slurm.run_job(text, job=job, **site), slurm.run_job(text, job=job + 1, status=3, **site)]
+    jobs = [slurm.run_job(text, job=job + i, status=3 * i, hosts=hosts, nodelist=nodelist) for i in (0, 1)]
     return {"text": text, "jobs": jobs}
 
 

@@ -30,8 +30,8 @@ def two_jobs(answer: Any, job: int) -> dict:
     text = attempted(answer)
     if not slurm.is_script(text):
         return {"text": text}
-    site = {"hosts": ["n1"], "nodelist": "n1"}
-    return {"text": text, "jobs": [slurm.run_job(text, job=job + i, status=i, **site) for i in (0, 1)]}
+    jobs = [slurm.run_job(text, job=job + i, status=i, hosts=["n1"], nodelist="n1") for i in (0, 1)]
+    return {"text": text, "jobs": jobs}
 
 
 def judge(answer: Any, rng: Inputs) -> None:

@@ -63,7 +63,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     own = "`members` networks of their own, each with two layers; `[network] * members` is one network"
     same(seen["learned"], expected, "The count of numbers that the model learns", look=own)
     saved = any(equal(value, mean) for value in seen["state"])
-    wrong_if(not saved, "not_saved", "The mean is not in `state_dict()`, so it isn't saved with the model.", look=look)
+    wrong_if(not saved, "not_saved", "The mean, as it was given, is not in `state_dict()`: it isn't saved.", look=look)
     torch.manual_seed(seed)
     right = solution(mean, members)(images).detach()
     for place in ("back on the CPU", "on the device"):
@@ -72,13 +72,13 @@ def judge(answer: Any, rng: Inputs) -> None:
             f"Two devices meet in `forward` when the model and its input are {place}.",
             "same device",
             "on cpu",
-            look="what `forward` creates belongs where the input is: `x.device`, not a fixed device or the default",
+            look="what `forward` creates belongs to `x.device`; a plain attribute that is a tensor stays behind",
         ):
             result, travels, changed = observe(answer, moved, mean, members, images, seed, place == "on the device")
         if result is None:
             raise Incorrect(f"When a model and its input are {place}, the logits should be there, too.")
         wrong_if(changed, "changes_x", "Your `forward` changes its `x`: after `flatten`, a view, `-=` does.")
-        look = "each network: Linear, ReLU, Linear; the mean of their logits for `x` minus `mean`"
+        look = "each network: Linear, ReLU, Linear; the mean of all their logits (after the loop) for `x` minus `mean`"
         same(result, right, f"What a model returns when it is {place}", look=look)
         look = f"{busiest_line(travels)}; with `device=x.device`, a new tensor is made there"
         wrong_if(travels, "travels", "In each call, something travels from the CPU to the device.", look=look)

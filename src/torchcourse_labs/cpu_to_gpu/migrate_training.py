@@ -22,7 +22,7 @@ def draw(rng: Inputs) -> tuple[nn.Module, list[Batch], int]:
     sizes = [rng.size(8, 11)] * (count - 1) + [3]
     batches = [(rng.images(n, 1, height, width), rng.ints(0, classes, (n,))) for n in sizes]
     batches[-1][1].fill_(rng.size(0, classes - 1))
-    return network(rng, height * width, classes), batches, epochs
+    return network(rng, height * width, classes).append(nn.BatchNorm1d(classes)), batches, epochs
 
 
 def solution(model: nn.Module, batches: list[Batch], device: torch.device, epochs: int, clear=True) -> list[float]:
@@ -80,10 +80,10 @@ def judge(answer: Any, rng: Inputs) -> None:
     look = "`zero_grad()`, `backward()`, `step()`, all three, in this order, for each batch"
     wrong_if(untrained, "untrained", "Nothing is trained: the weights are as before.", look=look)
     wrong_if(uncleared, "not_cleared", "The gradients are never cleared: `backward()` adds to those before.", look=look)
-    look = "the mean over the batches, not the sum; the optimizer, the order of the lines, `/ 255`, where a sum starts"
+    look = "the loss, the mean over batches, not the sum; the mode, the optimizer, the order of lines, `/ 255`"
     same(losses, torch.tensor(expected), "Your list of losses", False, 1e-3, 1e-3, look)
     same(seen["weights"], weights(reference), "The row of all trained weights", False, 1e-3, 1e-4, look)
-    judge_work(seen["work"], len([*model.parameters()]), batches, epochs)
+    judge_work(seen["work"], len(model.state_dict()), batches, epochs)
 
 
 def judge_work(work: dict[str, list[tuple[int, str]]], parameters: int, batches: list[Batch], epochs: int) -> None:
@@ -106,7 +106,7 @@ def judge_work(work: dict[str, list[tuple[int, str]]], parameters: int, batches:
         extra.total() > parameters + 2 * epochs + 2,
         "too_much",
         f"More travels to the device than the images and the labels of each batch, once per epoch: there were "
-        f"{extra.total()} other copies, including those of the {parameters} parameters.",
+        f"{extra.total()} other copies, including those of the {parameters} parameters and buffers.",
         look=f"{busiest_line(others)}; send the whole batch at once, and what stays the same before the loop",
     )
     wrong_if(

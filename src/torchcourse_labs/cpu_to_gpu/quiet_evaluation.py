@@ -65,7 +65,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     order = near(sorted(numbers.tolist()), sorted(expected)) and not near(numbers.tolist(), expected)
     look = "share of right answers, largest loss, number of sure answers"
     wrong_if(order, "order", "The three numbers are right, but their order is not.", look, expected, numbers.tolist())
-    same(share, expected[0], "The share of right answers, from 0 to 1,", look="right answers / `seen`", **close)
+    same(share, expected[0], "The share of right answers, from 0 to 1,", look="right / `seen`, at the end", **close)
     look = '`reduction="none"` gives a loss for each image, `torch.maximum` the largest of all batches'
     same(worst, expected[1], "The largest loss of a single image", look=look, **close)
     same(sure, expected[2], "The number of sure answers", look="`softmax(1)`, `amax(1)`, more than 0.9", **close)

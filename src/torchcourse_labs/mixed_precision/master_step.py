@@ -50,10 +50,9 @@ def judge(answer: Any, rng: Inputs) -> None:
     yours, wanted = seen["after"], right["after"]
     look = "methods that work in place, such as `parameter.copy_(…)`"
     wrong_if(seen["replaced"], "replaced", "The model has other parameters now: change those that it has.", look=look)
-    kinds = ", ".join(sorted({str(value.dtype) for value in yours[-1]}))
+    own, kinds = "torch.bfloat16", ", ".join(sorted({str(value.dtype) for value in yours[-1]}))
     look = "`parameter.copy_(…)` rounds what it gets, `parameter.data = …` takes over the dtype"
-    changed = kinds != "torch.bfloat16"
-    wrong_if(changed, "not_bfloat16", "The model's weights should stay in bfloat16.", look, "torch.bfloat16", kinds)
+    wrong_if(kinds != own, "not_bfloat16", "The model's weights should stay in bfloat16.", look, own, kinds)
     look = "all of `model.parameters()`, also those of no layer: `parameter.copy_(…)`; `parameter = …` is a new name"
     wrong_if(equal(yours[0], start), "not_moved", "Your step moves no weight of the model at all.", look=look)
     look = "minus the rate times the gradient; the first copy has the values of the weights"

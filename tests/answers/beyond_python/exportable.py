@@ -54,6 +54,7 @@ WRONG = {
     "constant_batch": mutants(solution, FLAT, "images.reshape(len(images), -1)"),
     None: [
         nn.Identity(),
+        *mutants(solution, "images.mean()", "images.median()"),
         lambda width: nn.Sequential(nn.Flatten(), nn.Linear(144, 10)),
         *mutants(solution, "images.amax(dim=(1, 2, 3), keepdim=True)", "images.max()"),
         *mutants(solution, "> 0.5", ">= 0.5"),

@@ -16,9 +16,12 @@ RIGHT = [one_by_one, *mutants(solution, SCALES, "(largest / 127).clamp(min=1e-12
 WRONG = {
     "one_scale": mutants(solution, "weight.abs().amax(dim=1)", "weight.abs().max().expand(len(weight))"),
     "no_abs": mutants(solution, "weight.abs()", "weight"),
-    "floor": mutants(solution, SCALES, "(largest / 127).clamp(min=1e-6)", "largest / 127 + 1e-4"),
+    "floor": mutants(
+        solution, SCALES, "(largest / 127).clamp(min=1e-6)", "largest.clamp(min=1e-6) / 127", "largest / 127 + 1e-4"
+    ),
     "zero_scale": mutants(solution, SCALES, "largest / 127"),
     None: [
+        lambda weight: (solution(weight)[0], solution(weight)[1].half()),
         *mutants(solution, "largest / 127", "largest / 128", "largest / 255"),
         lambda weight: solution(weight)[::-1],
         lambda weight: (solution(weight)[0].int(), solution(weight)[1]),

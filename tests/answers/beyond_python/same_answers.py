@@ -26,6 +26,8 @@ RIGHT = [in_python]
 WRONG = {
     "not_finite": mutants(solution, "others.isfinite().all()", "True", "not others.isnan().any()"),
     None: [
+        *mutants(solution, "(flipped & sure)", "(flipped & sure & (after != labels))"),
+        *mutants(solution, "before != after", "(logits.argsort(1) != others.argsort(1)).any(1)"),
         *mutants(solution, "bool(others", "(others"),
         *mutants(solution, SAME, "True", "not flipped.any()", "(others - logits).abs().max() <= tolerance"),
         *mutants(solution, "> tolerance", ">= tolerance"),

@@ -43,6 +43,7 @@ WRONG = {
     "waits": mutants(solution, "loss.detach()", "loss.item()"),
     None: [
         *mutants(solution, " / len(batches)", ""),
+        *mutants(solution, "model.to(device)", "model.to(device).eval()"),
         *mutants(solution, "images.float() / 255", "images.float()"),
         *mutants(solution, "return losses", "return losses[-1]", "optimizer.step(); return losses"),
         *mutants(solution, "    return losses", "        return losses"),
