@@ -34,7 +34,7 @@ def draw(rng: Inputs) -> list[Tensor]:
         if size > 3:
             images[2] = 1 - images[2] * 0.3
             images[4] = 0
-            images[5] *= 0.0015
+            images[5] *= 1e-6
         batches.append(1 - images if light else images)
     batches[1] = torch.cat([half := rng.ints(0, 257, (2, 1, 6, 12)) / 256, 1 - half], 2)  # the mean is exactly 0.5
     batches[2] = 0.6 * (batches[2] < batches[2].quantile(0.6))  # the median is above 0.5, the mean is not

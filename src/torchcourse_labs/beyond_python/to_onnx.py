@@ -76,7 +76,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             look="`dynamic_shapes`: the rows are axis 0",
             yours=yours,
         )
-        look = "`net`, as it is: float32 features go in, logits come out, without a softmax"
+        look = "`net`, as it is, in eval mode: float32 features go in, logits come out, without a softmax"
         same(yours, right, f"What your file computes for {len(batch)} rows", atol=1e-4, look=look)
     look = "`input_names`, `output_names`"
     same(seen["names"], [["features"], ["logits"]], "The list of input names and output names", look=look)

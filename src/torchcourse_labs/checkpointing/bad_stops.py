@@ -65,7 +65,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         wrong_if(random, "random_state", "Your test overlooks a run that forgets its random state.", look=look)
         look, bits = "`torch.equal`, not `torch.allclose`", overlooked == "its last bits"
         wrong_if(bits, "last_bits", "Your test overlooks differences in the last bits of the weights.", look=look)
-        look = "the weights at the end, all of them, compared with those of one uninterrupted run; each stop anew"
+        look = f"each stop from 1 to {last - 1} anew, `return` after the loop; all weights, compared at the end"
         same(yours, right[forgets], f"Your list for a run that forgets {forgets}, {last} steps long,", look=look)
 
 

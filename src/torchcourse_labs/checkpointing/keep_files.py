@@ -85,7 +85,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             yours - right in unknown and (best in newest or best not in yours),
             "nan",
             f"A checkpoint whose score is nan stays, as if it were the best one. {story}:",
-            look="`math.isnan(score)`: comparisons with nan are always false, so `max` depends on the order",
+            look="`math.isnan(score)`: `<` and `>` with nan are false, `!=` is true, so `max` depends on the order",
             **told,
         )
         if yours != right:

@@ -112,7 +112,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "Loading raises a CheckpointException. It is a BaseException, so `except Exception` does not catch it, and "
         "a folder that is not whole has to be passed over.",
         "CheckpointException",
-        look="take a folder only if `.metadata` is in it; all ranks save with the same `checkpoint_id`",
+        look="take a folder only if `.metadata` is in it; all ranks save with one `checkpoint_id`, and load with it",
     ):
         seen = observe(answer, save_and_load, tensors)
     ranks.judge_lost(seen.get("lost", {}), "all ranks call `dcp.save` and `dcp.load`")

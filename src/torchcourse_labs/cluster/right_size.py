@@ -60,7 +60,7 @@ def solution(text: str) -> dict:
 TINY = "0|COMPLETED|00:01:00|00:00:01||1\n0.0|COMPLETED|00:01:00|00:00:01|1K|1\n"  # a job that decides nothing
 LOOK = {
     "cores": "TotalCPU / Elapsed of jobs, not steps (`12` and `120` are two jobs); the largest, rounded up at the end",
-    "gib": "MaxRSS of all steps of completed jobs in GiB (1024 M), a fifth more, rounded up at the end (5 remains 5)",
+    "gib": "the largest MaxRSS of all steps of completed jobs in GiB (1024 M), a fifth more, rounded up at the end",
     "minutes": "Elapsed in the lines of completed jobs, a quarter more, rounded up once, at the end",
 }
 

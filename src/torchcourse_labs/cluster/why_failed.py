@@ -27,11 +27,10 @@ WHY = {
     "quota": "Your home has no room left, and the path in the message says that a cache fills it.",
     "modules": "Loading the second module exchanged the compiler of the first, so the C++ library that is in use now "
     "is too old. PyTorch is not the problem.",
-    "other torch": "The version and the path say which PyTorch this is: a CPU-only build (+cpu), which came from "
-    "PyPI along with another package and hides the site's own.",
-    "collective timeout": "Rank 3 waited ten minutes in an all-reduce that some other rank never entered: to wait "
-    "longer would not help. The network had carried some 41,000 collectives before, and no rank called a different "
-    "one.",
+    "other torch": "The version and the path say which PyTorch this is: a CPU-only build (+cpu), which came "
+    "along with another package and hides the site's own.",
+    "collective timeout": "Rank 3 waited ten minutes in an all-reduce that some other rank never entered: waiting "
+    "longer would not help. The network had carried 41,000 collectives before, and no rank called another one.",
     "mismatch": "All ranks came, at the same time, but they called different collectives. A barrier would be one "
     "more collective to disagree about.",
     "time limit": "Slurm ended the job at its limit, and what had not been saved is gone. With the longest limit you "

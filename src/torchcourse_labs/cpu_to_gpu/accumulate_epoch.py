@@ -106,7 +106,7 @@ def judge_values(seen: dict, model: nn.Module, batches: list[Batch], rows: int) 
         look="the number that you multiply the loss of a piece by: a short piece counts less",
     )
     loss, expected = trained()
-    look = "clear once per batch, before its first piece (old gradients may be there), weight each piece by its share"
+    look = "`backward()` for each piece, weighted by its share; clear once per batch, before its first piece"
     same(seen["weights"], expected, "The row of all trained weights", False, 1e-3, 1e-4, look)
     if not isinstance(seen["loss"], Tensor):
         raise Incorrect("Your loss is not a number.", loss, seen["loss"], "`.item()`, once, at the end")

@@ -60,7 +60,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     look = '`self.register_buffer("mean", mean)`: a buffer moves and is saved, but is not learned'
     learns = seen["learned"] == expected + len(mean)
     wrong_if(learns, "mean_learns", "The mean is a parameter that learns: an optimizer would change it.", look=look)
-    own = "`members` networks of their own, each with two layers; `[network] * members` is one network"
+    own = "`members` networks, each Linear(N, 16), ReLU, Linear(16, 10), N = `len(mean)`; `[network] * 2` is only one"
     same(seen["learned"], expected, "The count of numbers that the model learns", look=own)
     saved = any(equal(value, mean) for value in seen["state"])
     wrong_if(not saved, "not_saved", "The mean, as it was given, is not in `state_dict()`: it isn't saved.", look=look)

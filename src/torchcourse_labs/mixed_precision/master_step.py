@@ -55,7 +55,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     wrong_if(kinds != own, "not_bfloat16", "The model's weights should stay in bfloat16.", look, own, kinds)
     look = "all of `model.parameters()`, also those of no layer: `parameter.copy_(…)`; `parameter = …` is a new name"
     wrong_if(equal(yours[0], start), "not_moved", "Your step moves no weight of the model at all.", look=look)
-    look = "minus the rate times the gradient; the first copy has the values of the weights"
+    look = "minus the rate times the gradient; one without a gradient is skipped, and the loop goes on"
     same(yours[0], wanted[0], "The list of weights after one step, a large one,", look=look)
     wrong_if(
         equal(yours[0], yours[-2]),
@@ -64,7 +64,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         "bfloat16, or to a copy that was just made from one.",
         look="the copy is made in the first step only, and stays in the dict that you get; `master = …` is another",
     )
-    look = "each step changes the copy in float32, by minus its own rate times gradient, even if that comes later; "
+    look = "each step changes the copy of its own parameter in float32, by minus its own rate times gradient; "
     look += "a parameter without a gradient is skipped, and the loop goes on: no `return`, no `break`"
     same(yours[-1], wanted[-1], f"The list of weights after {len(rates)} steps", look=look)
     look = "`.detach()`, or `no_grad` around the whole step"

@@ -117,7 +117,7 @@ def judge(answer: Any, rng: Inputs) -> None:
     learn(model, optimizer, batches)
     what, look = "The row of all weights after going on", "what else `restore` changes"
     same(seen["weights"], weights(model), what, rtol=1e-6, atol=1e-7, look=look)
-    same(seen["epoch"], epoch, "The epoch that `restore` returns", dtype=False, look="the last line of `restore`")
+    same(seen["epoch"], epoch, "The epoch that `restore` returns", dtype=False, look="`epoch`, as it is saved")
 
 
 exercise = Exercise(

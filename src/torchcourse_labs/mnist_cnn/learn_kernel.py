@@ -41,8 +41,8 @@ def explain(yours: tuple, expected: tuple, images: Tensor, outputs: Tensor, kern
         not loss <= 0.5 * outputs.var(),  # nan, too
         "not_learned",
         f"With the weights that you return, the mean of the squared errors is {loss:.2g}, and it can be zero.",
-        look="zero_grad, backward and step in each round; a `return` inside the loop; the loss; the optimizer of "
-        "*this* layer; the learning rate",
+        look="zero_grad, backward and step in each round; a few hundred rounds; a `return` inside the loop; the loss; "
+        "the optimizer of *this* layer; the learning rate",
     )
     wrong_if(
         not near(weight, expected[0], 0, 0.02) or not near(bias, expected[1], 0, 0.02),

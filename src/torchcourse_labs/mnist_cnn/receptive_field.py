@@ -37,7 +37,7 @@ exercise = Exercise(
     judge=Spec(
         draw=draw,
         solution=solution,
-        look="start with 1; each layer adds (kernel − 1) · the product of the strides before it; `return` at the end",
+        look="(kernel, stride): from 1 on, each adds (kernel − 1) · the product of the strides before; `return` last",
         says=[
             looks_like(
                 "no_strides",

@@ -112,7 +112,7 @@ def judge(answer: Any, rng: Inputs) -> None:
         yours=norm,
     )
     for rank, each in enumerate(seen):
-        look = f"each piece's mean loss, divided by {count}; the norm before clipping, `norm.full_tensor().item()`"
+        look = f"each piece's mean loss / {count}; all ranks' shards (squares add up), unclipped: `norm.full_tensor()`"
         same(each["norms"][0], norms[0], f"The norm that you return on rank {rank}", look=look)
         look = "one factor for all weights on all ranks: `clip_grad_norm_` after the last backward pass, then `step`"
         same(each["weights"][0], weights[0], f"The vector of all weights after a step on rank {rank}", look=look)
