@@ -111,12 +111,6 @@ def test_a_sites_settings_do_no_harm(tmp_path):
     assert done.stderr == ""
 
 
-def test_the_makefile_installs_into_its_environment():
-    command = ["make", "--no-print-directory", "--eval", "show: ; @echo $$PIP_USER", "show"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PIP_USER": "1"}, capture_output=True, text=True)
-    assert done.stdout == "0\n", done
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What cannot work says why
 

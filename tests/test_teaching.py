@@ -87,13 +87,6 @@ def test_named_slides_exist():
     assert len(named) >= 3 and set(named) <= set(everything), set(named) - set(everything)
 
 
-def test_make_targets_exist():
-    targets = set(re.findall(r"^([a-z-]+):", (course.ROOT / "Makefile").read_text(), re.M))
-    named = set(re.findall(r"`make ([a-z-]+)", GUIDE))
-    assert {"release", "slides", "slides-pdf", "hub", "grade"} <= named
-    assert named <= targets, named - targets
-
-
 def test_torchcourse_commands_exist(capsys):
     named = re.findall(r"`torchcourse ([^`]+)`", GUIDE)
     assert "doctor --json" in named
