@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from labcheck import reports
-from tools.course import ROOT
 from torchcourse import place
 from torchcourse.commands import cli
 from torchcourse.commands.doctor.finding import Examination, ask
