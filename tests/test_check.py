@@ -1,6 +1,7 @@
 """From an answer to what a check shows, on exercises made up here."""
 
 import re
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -149,6 +150,14 @@ def test_endless_answer_is_stopped(double_with, swallow):
 
     double_with(seconds=0.5)
     assert says("double", endless, "error", "still running")
+
+
+def test_a_library_is_not_stopped_halfway_through_its_import(double_with, tmp_path, monkeypatch):
+    (tmp_path / "slow_library.py").write_text("import time\ntime.sleep(1.5)\nwhole = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    double_with(seconds=0.2)
+    assert says("double", lambda x: __import__("slow_library") and time.sleep(600), "error", "still running")
+    assert sys.modules.pop("slow_library").whole
 
 
 def test_an_answer_that_hardly_got_a_processor_gets_more_time(double_with, monkeypatch):

@@ -15,7 +15,7 @@ from conftest import skip_or_fail
 from packaging.requirements import Requirement
 
 import torchcourse
-from tools import course, release
+from tools import release
 from tools.course import ROOT
 from torchcourse.data import catalog
 
@@ -114,25 +114,11 @@ def test_packages_install_in_an_empty_environment(packages, tmp_path):
 # Pages for strangers
 
 
-def test_the_citation_is_of_this_version_and_address():
-    about = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert str(about["version"]) == torchcourse.__version__, "run `make build`"
-    assert about["repository-code"] == course.address(), "run `make build`"
-    assert {"cff-version", "message", "title", "authors"} <= set(about)
-    zenodo = json.loads((ROOT / ".zenodo.json").read_text())
-    assert zenodo["version"] == torchcourse.__version__ and len(zenodo["creators"]) == len(about["authors"])
+def test_the_changelog_has_this_version():
     assert f"\n## {torchcourse.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "AGENTS.md",
-    ROOT / "CODE_OF_CONDUCT.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "SECURITY.md",
-    ROOT / "CHANGELOG.md",
-    *(ROOT / "docs").glob("*.md"),
-]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 
 
 def test_links_and_commands_lead_somewhere():
