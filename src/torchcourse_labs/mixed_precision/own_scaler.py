@@ -53,8 +53,7 @@ def scaled_steps(answer: Callable, kinds: list[str], growth_interval: int, *star
         took = call(answer, loss, optimizer, state, growth_interval, may_change=True, may_return_none=True)
         if isinstance(took, np.bool_) or (isinstance(took, Tensor) and took.numel() == 1):
             took = bool(took)
-        now = [state.get("scale"), state.get("good")]
-        seen.append({"took": took, "state": now, "weights": torch.cat(parameters).detach()})
+        seen.append({"took": took, "scale": state.get("scale"), "weights": torch.cat(parameters).detach()})
     return seen
 
 
@@ -83,7 +82,7 @@ def judge(answer: Any, rng: Inputs) -> None:
             look += f"one is not finite, no `optimizer.step()`, as it changes the momentum; {so_far}"
             same(step["weights"], right["weights"], f"The row of all weights after step {number}", rtol=1e-3, look=look)
             look = f"in the dict that you got: halve or double, and each time `good` is 0 again; {so_far}"
-            same(step["state"], right["state"], f"The list of scale and good after step {number}", False, look=look)
+            same(step["scale"], right["scale"], f'`state["scale"]` after step {number}', dtype=False, look=look)
             same(step["took"], right["took"], f"What you return in step {number}", look=so_far)
             before = step["weights"]
 
