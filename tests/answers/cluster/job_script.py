@@ -71,6 +71,8 @@ WRONG = {
     "failure_lost": mutants(solution, END, ' {program} | tee log\n"""', ' {program} &\nwait\n"""'),
     None: [
         lambda *request: solution(*request).splitlines(),
+        *mutants(solution, END, ' "{program}"\n"""'),
+        *mutants(solution, "--gpus-per-node=", "--gpus-per-node = "),
         mutant(solution, ("--ntasks-per-node=1", "--ntasks-per-node={gpus}"), ("{gpus * cores}", "{cores}")),
         *mutants(with_srun, "LOCAL_RANK=$SLURM_LOCALID", "LOCAL_RANK=0", "LOCAL_RANK=$SLURM_PROCID"),
         *mutants(solution, "--gpus-per-node={gpus}", "--gpus={gpus}"),

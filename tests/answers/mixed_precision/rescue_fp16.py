@@ -68,6 +68,7 @@ WRONG = {
     "another_model": [lambda model, batches, epochs: solution(copy.deepcopy(model), batches, epochs)],
     "changes_data": mutants(solution, LOSS, "F.mse_loss(model(x), y.mul_(1.0 + 1e-6))"),
     None: [
+        *mutants(solution, "range(epochs)", "range(epochs - 1)"),
         mutant(solution, (LOSS, "model(x)"), (SCALE, "scaler.scale(F.mse_loss(loss, y.half()))")),
         *mutants(by_hand, "p.grad.div_(1024)", "pass"),
         *mutants(solution, LOSS, "F.mse_loss(model(x), y, reduction='sum')"),
