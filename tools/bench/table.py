@@ -13,7 +13,6 @@ from torchcourse import measurements, plots
 from torchcourse.recipes import mnist as recipe
 
 PICTURE = ROOT / "docs" / "bench.png"
-NAMES = {"ours": "this course"}
 HEAD = """\
 # What was measured
 
@@ -49,7 +48,8 @@ def gpt(measurement: measurements.Measurement) -> str:
     for name, speed in results["tokens_per_s"].items():
         each = f"{speed['median']:,.0f} ({speed['low']:,.0f} to {speed['high']:,.0f})"
         bits = results["bits_per_byte"][name]
-        lines.append(f"| {NAMES.get(name, name)} | {results['parameters'][name]:,} | {each} | {bits:.2f} |")
+        who = "this course" if name == "ours" else name
+        lines.append(f"| {who} | {results['parameters'][name]:,} | {each} | {bits:.2f} |")
     return "\n".join(lines) + "\n"
 
 
