@@ -96,8 +96,11 @@ def test_the_time_limit_says_where_each_rank_was():
 
 
 def test_a_stack_names_files_as_students_do(tmp_path):
-    """faulthandler writes in ASCII, and students are called Jürgen."""
-    (tmp_path / "stack").write_text(r'  File "J\xfcrgen \u9673/lab.py", line 7 in wait')
+    """faulthandler writes in ASCII, and students are called Jürgen. The last stack counts: one may be torn."""
+    torn, whole = (
+        f"Stack {stack_dumps.HEADER}\n{line}\n" for line in ("  File", r'  File "J\xfcrgen \u9673/lab.py", line 7 in f')
+    )
+    (tmp_path / "stack").write_text(torn + whole)
     stack = stack_dumps._read(tmp_path / "stack")
     assert stack_dumps.place(stack, lambda name: name == "Jürgen 陳/lab.py") == ("Jürgen 陳/lab.py", 7, None)
 

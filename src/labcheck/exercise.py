@@ -87,6 +87,7 @@ def labs() -> ModuleType | None:
         return importlib.import_module(place.LABS)
 
 
+@functools.cache
 def _load(slug: str) -> None:
     """Import the exercises of a chapter, if it has any."""
     if slug not in chapters():

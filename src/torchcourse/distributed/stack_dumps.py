@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 LIMIT = 30.0  # seconds until a process has said where it is
+AGAIN = 3.0  # seconds until it is asked once more: between two lines of Python, a stack may come out in part
+HEADER = "(most recent call first):"  # a stack begins below it
 ESCAPED = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.M)
 
@@ -23,21 +25,28 @@ def stacks(processes: dict[int, Path], outermost: str) -> list[str]:
     outermost: the function in which a process begins, where the text ends
     """
     for number in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(number, signal.SIGUSR1)
-    limit = time.monotonic() + LIMIT
+        _ask(number)
+    start = asked = time.monotonic()
     found = []
-    for file in processes.values():
-        while not re.search(outermost, text := _read(file)) and time.monotonic() < limit:
+    for number, file in processes.items():
+        while not re.search(outermost, text := _read(file)) and time.monotonic() < start + LIMIT:
+            if time.monotonic() > asked + AGAIN:
+                asked = time.monotonic()
+                _ask(number)
             time.sleep(0.05)
         found.append(text)
     return found
 
 
+def _ask(number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(number, signal.SIGUSR1)
+
+
 def _read(file: Path) -> str:
-    """What a process has written. faulthandler writes ASCII only: the ü of a folder comes as \\xfc."""
+    """The last stack that a process has written. faulthandler writes ASCII only: the ü of a folder comes as \\xfc."""
     text = file.read_text("utf-8", "replace") if file.exists() else ""
-    return ESCAPED.sub(lambda code: chr(int(code[1][1:], 16)), text)
+    return ESCAPED.sub(lambda code: chr(int(code[1][1:], 16)), text[max(0, text.rfind(HEADER)) :])
 
 
 def place(stack: str, is_own: Callable[[str], bool]) -> tuple[str, int, str | None] | None:

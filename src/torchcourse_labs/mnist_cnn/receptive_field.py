@@ -28,7 +28,7 @@ exercise = Exercise(
     minutes=8,
     difficulty=3,
     points=2,
-    takeaway="Every stride makes all later kernels reach farther: that is why networks shrink images early.",
+    takeaway="Every stride makes all later kernels reach farther.",
     hints=(
         "Begin with a field of 1 pixel. A layer with kernel k adds k − 1 steps; how many pixels is one step there?",
         "A step is as many pixels as the product of the strides of all layers *before* this one.",
