@@ -1,10 +1,9 @@
 """Lectures and labs as on Colab: one file in an empty folder, a fresh environment without the course, a small machine.
 
 The environment has the versions that Colab has (tests/colab.txt), the machine two cores, 64 MiB of /dev/shm, no GPU, no
-network and no data. The set-up cell installs the package; a wheel of this tree takes the place of the repository. One
-lecture and one lab are executed, through the code behind `make run`; once a week all of them (`-m weekly`, half an
-hour). Of the others, only what they import is looked at: `make run` executes all lectures and solutions, and
-tests/test_labs.py the untouched labs.
+network and no data. The set-up cell installs the package; a wheel of this tree takes the place of the repository. That
+happens once a week (`-m weekly`, half an hour), through the code behind `make run`. On every change, only what the
+notebooks import is looked at, and test_setup_cell.py tries the set-up cell.
 """
 
 import ast
@@ -49,13 +48,10 @@ def with_answers(chapter: course.Chapter) -> str:
     return nbformat.writes(lab)
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("chapter", "kind"),
-    [
-        pytest.param(chapter, kind, marks=() if (chapter.number, kind) == ("00", "lecture") else pytest.mark.weekly)
-        for chapter in course.chapters()
-        for kind in chapter.kinds
-    ],
+    [(chapter, kind) for chapter in course.chapters() for kind in chapter.kinds],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_a_notebook_runs_on_colab(chapter, kind, tmp_path, python):

@@ -48,6 +48,7 @@ def test_what_a_machine_lacks_is_one_sentence_and_status_2(monkeypatch, capsys):
     assert "Missing: no_such_module. Run `make wheelhouse`" in capsys.readouterr().err
 
 
+@pytest.mark.weekly
 def test_an_environment_on_top_gets_what_is_missing_and_keeps_what_is_there(tmp_path):
     wheel(tmp_path, "carried", "numpy>=1", "its_need")
     wheel(tmp_path, "its_need")

@@ -366,7 +366,7 @@ time.sleep(600)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process whose parent has ended is out of reach")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.weekly)])
 def test_a_runner_that_is_ended_leaves_nothing(small_course, number):
     """No kernel, no child of it, not even one in a session of its own, no folder. The report has what was finished."""
     shutil.copytree(ROOT / "tools", small_course / "tools")
