@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from support.answers import EXERCISES, right, takes_long
+from support.answers import EXERCISES, right
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
@@ -142,11 +142,9 @@ def test_right_answers_stay_right(switch):
     judge_all({name: right(name)[1] for name in names}, switch)  # made before the switch
 
 
-@pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.weekly)])
-def test_every_exercise_with_many_switches_at_once(long):
-    """long: those that train, compile, or start processes, of which one is judged on each run"""
-    chosen = {name: takes_long(name) == long or name == "shard_indices" for name in EXERCISES}
-    judge_all({name: right(name)[0] for name in EXERCISES if chosen[name]}, *TOGETHER)
+@pytest.mark.weekly
+def test_every_exercise_with_many_switches_at_once():
+    judge_all({name: right(name)[0] for name in EXERCISES}, *TOGETHER)
 
 
 def test_an_answer_cannot_switch_anything():

@@ -69,11 +69,6 @@ def wrong(name: str) -> dict[str | None, list]:
     return {key: own.get(key, []) + answers(name).WRONG.get(key, []) for key in {**own, **answers(name).WRONG}}
 
 
-def takes_long(name: str) -> bool:
-    """Whether a verdict trains, compiles, or starts processes."""
-    return EXERCISES[name].seconds >= 60
-
-
 def rows() -> tuple[list, list]:
     """Parameters for tests: (name, right answer) and (name, key, wrong answer); all but the first of a key weekly."""
     rights, wrongs = [], []

@@ -24,7 +24,6 @@ WRONG = {
         lambda weight: (solution(weight)[0], solution(weight)[1].half()),
         *mutants(solution, "largest / 127", "largest / 128", "largest / 255"),
         lambda weight: solution(weight)[::-1],
-        lambda weight: (solution(weight)[0].int(), solution(weight)[1]),
         lambda weight: (solution(weight)[0], solution(weight)[1][:, None]),
         lambda weight: ((weight / weight.abs().amax(0) * 127).round().to(torch.int8), weight.abs().amax(0) / 127),
         lambda weight: (solution(weight)[0], 1 / solution(weight)[1]),

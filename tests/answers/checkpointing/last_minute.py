@@ -41,18 +41,15 @@ WRONG = {
     "unequal_tensors": mutants(solution, "torch.tensor(float(len(asked)))", "torch.zeros(1 + len(asked))"),
     "early": mutants(solution, "dist.barrier()\n            return", "return"),
     None: [
-        lambda step, save, first, last: print("trained"),
         *mutants(solution, '(signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM))', "(signal.SIGUSR1,)", "()"),
         mutant(solution, ("save(number", "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n            save(number")),
         *mutants(solution, HANDLER, "lambda number, frame: [save(number), asked.append(number)]", "signal.SIG_IGN"),
         *mutants(solution, REDUCE, "dist.broadcast(stop, src=0)"),
         *mutants(solution, "ReduceOp.MAX", "ReduceOp.MIN"),
-        mutant(solution, ("ReduceOp.MAX", "ReduceOp.SUM"), ("if stop:", "if stop == 1:")),
         *mutants(solution, "step(number)", f"number > first or {DEFAULT}; step(number)"),
         *mutants(solution, "save(number + 1)", "pass", "save(number)", "dist.get_rank() == 0 and save(number + 1)"),
         *mutants(solution, "save(last)", "pass", "save(number + 1)"),
         *mutants(solution, "range(first, last)", "range(first, last + 1)"),
         *mutants(solution, "return AGAIN", "pass", "return", "return '75'", "exit(AGAIN)"),
-        *mutants(solution, "return 0", "return AGAIN"),
     ],
 }

@@ -80,7 +80,6 @@ WRONG = {
         *loading("return None", "return 0"),
         *loading("return max(steps)", "max(steps)", "return str(max(steps))", "return max(steps) or None"),
         *loading('int(path.parent.name.split("-")[1])', 'path.parent.name.split("-")[1]'),
-        *loading("load(state", "load({name: each.clone() for name, each in state.items()}"),
         *saving(
             "dcp.save(",
             "dist.barrier(), [__import__('shutil').rmtree(old, True) for old in folder.glob('*')], dcp.save(",

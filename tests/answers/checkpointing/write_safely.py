@@ -71,7 +71,6 @@ WRONG = {
         mutant(by_name, ("        temporary.replace(path)\n", ""), ("raise", "raise\n    temporary.replace(path)")),
     ],
     None: [
-        lambda state, path: print("saved"),
         lambda state, path: path.write_bytes(pickle.dumps(state)),
         *mutants(solution, "torch.save(state, file)", "torch.save(state['weights'], file)"),
         *mutants(by_name, "temporary.unlink", "path.unlink"),

@@ -51,10 +51,8 @@ WRONG = {
         ResidualBlock, ZEROS, "pass", "nn.init.zeros_(self.conv2.weight)", f"nn.init.zeros_(self.norm1.weight); {ZEROS}"
     ),
     None: [
-        lambda inputs, outputs, stride=1: lambda x: x,
         *mutants(ResidualBlock, "self.norm2(", "self.norm1("),
         *mutants(ResidualBlock, "self.norm2(self.conv2(y))", "self.conv2(y)"),
-        *mutants(ResidualBlock, f"return {SUM}", f"y = {BRANCH}; x = self.shortcut(x); x += y; return x"),
         mutant(ResidualBlock, (FIRST, "outputs, 3"), ("outputs, outputs, 3", "outputs, outputs, 3, stride")),
     ],
 }

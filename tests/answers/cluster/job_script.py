@@ -72,11 +72,8 @@ WRONG = {
     None: [
         lambda *request: solution(*request).splitlines(),
         *mutants(solution, END, ' "{program}"\n"""'),
-        *mutants(solution, "--gpus-per-node=", "--gpus-per-node = "),
         mutant(solution, ("--ntasks-per-node=1", "--ntasks-per-node={gpus}"), ("{gpus * cores}", "{cores}")),
         *mutants(with_srun, "LOCAL_RANK=$SLURM_LOCALID", "LOCAL_RANK=0", "LOCAL_RANK=$SLURM_PROCID"),
-        *mutants(solution, "--gpus-per-node={gpus}", "--gpus={gpus}"),
-        *mutants(solution, "{gpus * cores}", "{cores}"),
         *mutants(solution, "--time={minutes}", "--time=00:{minutes}", "--time=tomorrow"),
         *mutants(solution, "srun torchrun", "srun torchrum", "exit 0\nsrun torchrun"),
         *mutants(with_srun, "export MASTER_ADDR MASTER_PORT", "", "export MASTER_ADDR"),

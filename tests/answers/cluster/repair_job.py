@@ -46,7 +46,6 @@ WRONG = {
         changed(OF_THE_TASK, (ONE, "--ntasks-per-node=2"), ("=2 --", "=1 --"), ("=8", "=4")),
         *(changed(each) for each in (("s=1", "s=2"), (GPUS, "--gpus-per-node=4"), ("=8", "=64"), ("S=4", "S=8"))),
         *(changed(each) for each in (("srun t", "srum t"), (PORT, "--master-port=$SLURM_JOB_ID"), ("%x-%j", "log"))),
-        changed((PORT, "--master-port=%j")),
         solution.splitlines(),
     ],
 }

@@ -30,14 +30,11 @@ RIGHT = [by_columns]
 WRONG = {
     None: [
         lambda text: (3, 4, 5),
-        lambda text: {"cores": 3},
-        lambda text: float(text.splitlines()[1].split("|")[2]),
         *mutants(solution, ' and row["State"] == "COMPLETED"', "", ' and row["State"] != "FAILED"'),
         *mutants(solution, ' and row["JobID"].split(".")[0] in jobs', "", ' and row["State"] == "COMPLETED"'),
         *mutants(solution, '"." not in row["JobID"] and ', ""),
         *mutants(solution, '1.25 * max(seconds(job["Elapsed"]) / 60', 'max(seconds(job["Elapsed"]) / 60'),
         *mutants(solution, '"minutes": math.ceil', '"minutes": int', '"minutes": round'),
-        *mutants(solution, '"cores": math.ceil(', '"cores": 1 + int('),
         *mutants(solution, 'if row["MaxRSS"] and', 'if row["MaxRSS"] and "batch" not in row["JobID"] and'),
         *mutants(solution, 'gib(step["MaxRSS"])', 'float(step["MaxRSS"][:-1]) / 1024', 'gib(step["MaxRSS"]) * 1024'),
         *mutants(by_columns, "86_400 * int(days or 0) + ", ""),

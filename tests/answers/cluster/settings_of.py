@@ -27,12 +27,10 @@ WRONG = {
     "counts_open": [next_open],
     None: [
         lambda index, axes, finished: solution(index, dict(reversed(axes.items())), finished),
-        lambda index, axes, finished: [*itertools.product(*axes.values())][index],
         lambda index, axes, finished: {name: random.choice(axes[name]) for name in axes},
         lambda index, axes, finished: {name: values[index] for name, values in axes.items()},
         *mutants(solution, "every[index]", "every[index - 1]", "every[index % len(every)]", "every[::-1][index]"),
         mutant(solution, ("    settings =", "    if index >= len(every): return None\n    settings =")),
-        mutant(solution, ("    settings =", "    if index >= len(every): raise ValueError\n    settings =")),
         *mutants(solution, "None if settings in finished else settings", "settings"),
         *mutants(solution, "settings in finished", "str(settings) in map(str, finished)", "index in finished"),
     ],

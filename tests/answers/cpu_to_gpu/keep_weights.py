@@ -32,7 +32,6 @@ WRONG = {
         *mutants(in_a_loop, "    return kept", "        return kept"),
         lambda model: {n: nn.Parameter(v) if v.is_floating_point() else v for n, v in solution(model).items()},
         *mutants(solution, "model.state_dict().items()", "[*model.named_parameters(), *model.named_buffers()]"),
-        lambda model: solution(model) | {"epoch": torch.tensor(1)},
         lambda model: copy.deepcopy(model).cpu(),
         lambda model: {name: value.half() for name, value in solution(model).items()},
     ],

@@ -50,7 +50,6 @@ WRONG = {
         *mutants(solution, "DDP(model)", "DDP(model).eval()"),
         *mutants(solution, "in epochs:", "in [*epochs, *epochs]:"),
         *mutants(solution, SAMPLER, "(train_set)"),
-        *mutants(solution, "sampler=sampler", "sampler=sampler, drop_last=True"),
         *mutants(solution, LOSS, f"{LOSS} / dist.get_world_size()"),
     ],
 }

@@ -18,7 +18,7 @@ def by_index(tokens, length):
     return [tokens[places], tokens[places + 1]]
 
 
-USED, VIEWS = "(len(tokens) - 1) // length * length", "tokens[:used].view(-1, length), tokens[1 : used + 1]"
+USED = "(len(tokens) - 1) // length * length"
 
 RIGHT = [by_lists, by_index]
 

@@ -45,7 +45,6 @@ WRONG = {
     "no_gradient": mutants(solution, " if p.grad is not None", ""),
     None: [
         *mutants(solution, STEP, "    pass"),
-        *mutants(solution, SKIP, "state.update(good=0)", "state.update(scale=scale / 2)"),
         *mutants(solution, SKIP, "state.update(scale=max(scale / 2, 1.0), good=0)"),
         *mutants(solution, "scale=scale * 2, good=0", "good=0", "scale=scale * 2"),
         *mutants(solution, "== growth_interval", "> growth_interval"),

@@ -29,8 +29,6 @@ WRONG = {
         *mutants(solution, ".reshape(n, -1, c, size, size)", "", ".reshape(n, -1, c * size * size)"),
         mutant(solution, ("reshape(n, c,", "reshape(n, 3,"), ("reshape(n, -1, c", "reshape(n, -1, 3")),
         lambda images, size: solution(images, size, (0, 2, 4, 3, 5, 1)),
-        lambda images, size: solution(images, size).flatten(0, 1),
-        lambda images, size: solution(images, size).float(),
         lambda images, size: by_functional_unfold(images.float(), size).to(images.dtype),
     ],
 }

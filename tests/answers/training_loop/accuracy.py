@@ -20,7 +20,6 @@ WRONG = {
     None: [
         confident,
         *mutants(solution, ".item()", ""),
-        lambda logits, labels: round(solution(logits, labels), 2),
         lambda logits, labels: (logits.topk(2).indices == labels[:, None]).any(1).double().mean().item(),
     ],
 }
