@@ -5,7 +5,7 @@
     python -m tools.run --kinds solution                  one kind of notebook
 
 Writes to build/: the executed notebooks, an HTML page of each, report.html and report.json. Ends with status 1 if
-anything failed. What counts as a failure is in `judge`.
+anything failed. What counts as a failure is in `run_notebook` and `check_ranges`.
 """
 
 import argparse
@@ -191,7 +191,7 @@ def run_notebook(
 ) -> Result:
     """Execute a notebook and judge it. The notebook with its outputs is written to `executed`.
 
-    budget, ranges: as for `judge`. timeout, options: as for `execute`.
+    budget, ranges: as for `check_ranges`. timeout, options: as for `execute`.
     Raises nothing but KeyboardInterrupt: whatever goes wrong is in the result.
     """
     budget, ranges = budget or {}, ranges or {}

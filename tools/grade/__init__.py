@@ -7,7 +7,7 @@ In reading order:
     review      plain signs of cheating, for a person to look at
     sandbox     runs a notebook where nothing is within reach, made by bubblewrap
     judge       one submission: its notebook in a sandbox, the verdicts outside of it
-    inside      what runs in the sandbox: its limits (start), the notebook (run_submission), how data crosses (wire)
+    in_sandbox  what runs in the sandbox: its limits (start), the notebook (run_submission), how data crosses (wire)
     results     from what came out to verdicts, and the tables of the class
     gradebook   nbgrader's gradebook and the feedback pages
     shutdown    how a run ends: its tables written, nothing left behind

@@ -97,7 +97,7 @@ def why_not() -> str:
 def _bwrap() -> list[str]:
     """The part that separates: namespaces of processes, network, users, and so on."""
     separate = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
-    if os.getuid() == 0:  # `inside` becomes another user, for which it needs these two
+    if os.getuid() == 0:  # `in_sandbox.start` becomes another user, for which it needs these two
         rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         rights = ["--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
@@ -286,7 +286,7 @@ def _memory(process: psutil.Process, ask: Callable[[psutil.Process], int]) -> in
     with contextlib.suppress(psutil.NoSuchProcess):
         try:
             return ask(process)
-        except psutil.AccessDenied:  # of a process that shows itself to nobody, such as `inside`
+        except psutil.AccessDenied:  # of a process that shows itself to nobody, such as `in_sandbox.start`
             memory = process.memory_info()
             return memory.rss - memory.shared
     return 0
