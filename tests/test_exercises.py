@@ -15,11 +15,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 import torch
 from conftest import made_here
-from support.answers import EXERCISES, module, right, rows, wrong
+from support.answers import EXERCISES, module, mutant, right, rows, wrong
 
 from labcheck import evaluate, exercise
 from labcheck.exercise import TIME_LIMIT, sentences_of
@@ -101,6 +102,14 @@ def test_no_answer_breaks_a_check(name):
         result = evaluate(name, JUNK[kind], 0)
         assert result.outcome in ("incorrect", "error", "not attempted"), f"{kind}\n{result.text}"
         assert result.judge_failed is None, f"{kind}\n{result.text}\n{result.judge_failed!r}"
+
+
+def test_no_thread_of_an_answer_speaks_after_its_check(capsys):
+    """What a server says of a client that has left would stand in the notebook."""
+    late = mutant(right("project_serve")[0], ("self.reply(411", "__import__('time').sleep(1); self.reply(411"))
+    assert evaluate("project_serve", late).correct
+    time.sleep(2)
+    assert capsys.readouterr().err == ""
 
 
 def test_the_first_check_of_a_process():

@@ -53,11 +53,10 @@ def as_body(images: Tensor, pixel: Any = None) -> bytes:
     return json.dumps({"images": rows}).encode()
 
 
-def bad_requests(port: int, images: Tensor) -> dict[str, dict]:
+def nonsense(port: int, images: Tensor) -> dict[str, dict]:
     """The answers to nonsense, until one gets none: the server may be dead, and the others would only wait."""
     bodies = BAD | {name: as_body(images, pixel) for name, pixel in PIXELS.items()}
-    bodies |= {"one image in place of a list of images": as_body(images[0])}
-    bodies |= {"flattened images": as_body(images.flatten(1))}
+    bodies |= {"one image in place of a list": as_body(images[0]), "flattened images": as_body(images.flatten(1))}
     requests = {name: (body, {}) for name, body in bodies.items()}
     requests |= {name: (b"", {"length": length}) for name, length in LENGTHS.items()}
     requests |= {"GET in place of POST, as a browser sends it,": (b"", {"method": "GET"})}
@@ -76,16 +75,17 @@ def ask(server: Any, images: Tensor) -> dict[str, Any]:
     with contextlib.redirect_stderr(noise), contextlib.redirect_stdout(noise):
         thread.start()
         try:
-            seen = {"one": request(port, good), "many": request(port, as_body(images))}
-            seen["bad"] = bad_requests(port, images)
+            seen = {"one": request(port, good), "many": request(port, as_body(images)), "bad": nonsense(port, images)}
             seen["longest"] = request(port, good.ljust(LONGEST))
             seen["too long"] = request(port, b"", length=LONGEST + 1)
             seen["elsewhere"] = request(port, good, "/classify/elsewhere")
             seen["after"] = seen["beside"] = request(port, good)
             if seen["after"]["status"] == 200:
-                with socket.create_connection(("127.0.0.1", port), PATIENCE) as slow:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE) as slow:
                     slow.sendall(b"POST /classify HTTP/1.1\r\n")
                     seen["beside"] = request(port, good)
+                    slow.shutdown(socket.SHUT_WR)
+                    slow.makefile("rb").read()  # to its end: later, what its thread says would be the notebook's
         finally:
             server.shutdown()
             server.server_close()
