@@ -105,7 +105,7 @@ def test_no_answer_breaks_a_check(name):
 
 
 def test_no_thread_of_an_answer_speaks_after_its_check(capsys):
-    """What a server says of a client that has left would stand in the notebook."""
+    """Otherwise a traceback about a client that disconnected appears in the notebook."""
     late = mutant(right("project_serve")[0], ("self.reply(411", "__import__('time').sleep(1); self.reply(411"))
     assert evaluate("project_serve", late).correct
     time.sleep(2)

@@ -85,7 +85,7 @@ def ask(server: Any, images: Tensor) -> dict[str, Any]:
                     slow.sendall(b"POST /classify HTTP/1.1\r\n")
                     seen["beside"] = request(port, good)
                     slow.shutdown(socket.SHUT_WR)
-                    slow.makefile("rb").read()  # to its end: later, what its thread says would be the notebook's
+                    slow.makefile("rb").read()  # a later error would appear in the notebook
         finally:
             server.shutdown()
             server.server_close()
