@@ -68,7 +68,7 @@ def root(tmp_path, monkeypatch):
     """A course of one chapter, its exercise in a registry of its own."""
     about = {"title": "Double", "minutes": 3, "difficulty": 2, "points": 4, "takeaway": "Yes.", "hints": ("a", "b")}
     double = Exercise(name="demo_double", chapter="99_demo", judge=lambda answer, rng: None, **about)
-    monkeypatch.setattr(exercise, "load_chapters", lambda: {"demo_double": double})
+    monkeypatch.setitem(exercise.EXERCISES, "demo_double", double)
     (tmp_path / "course.toml").write_text(TOML)
     shutil.copytree(course.ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     write(tmp_path, LECTURE, NO_CHECK)

@@ -31,7 +31,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
-from labcheck import exercise as labs
+from labcheck.exercise import Exercise, load_chapter
 from tools import course, guide
 from tools.course import KINDS, ROOT, Chapter
 from tools.run import NotebookError, origin, read
@@ -67,7 +67,7 @@ def edition(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
         fold_results(notebook, source.name)
     else:
         notebook.cells.append(next_cell(chapter, root))
-        prepare_exercises(notebook, source.name)
+        prepare_exercises(notebook, source.name, load_chapter(chapter.name))
     for cell, cell_id in zip(notebook.cells, cell_ids(notebook.cells), strict=True):
         cell["id"] = cell_id
         for whole, alt, path in DRAWING.findall(cell.source):  # a drawing travels inside the notebook, like a figure
@@ -98,7 +98,7 @@ def title_cell(chapter: Chapter, kind: str, root: Path = ROOT) -> NotebookNode:
             ("Afterward, you can", goals),
         ]
     else:
-        exercises = [e for e in labs.load_chapters().values() if e.chapter == chapter.name]
+        exercises = load_chapter(chapter.name).values()  # all chapters take seconds to import
         points = sum(e.points for e in exercises)
         suffix = ", with answers" if kind == "solution" else ""
         lines = [
@@ -197,17 +197,16 @@ def fold_results(notebook: NotebookNode, source: str) -> None:
             waiting = ""
 
 
-def prepare_exercises(notebook: NotebookNode, source: str) -> None:
+def prepare_exercises(notebook: NotebookNode, source: str, exercises: dict[str, Exercise]) -> None:
     """Put nbgrader's metadata in place and fill in the exercise lines (difficulty, minutes, points).
 
     An exercise is a cell with a solution region and, as the next code cell, its `check("name", ...)`. More checks may
     follow: one answer then belongs to several exercises, and its cell is named after the first.
     """
-    exercises = labs.load_chapters()
     answer: NotebookNode | None = None
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = EXERCISE_LINE.sub(lambda match: exercise_line(match[1], source), cell.source)
+            cell.source = EXERCISE_LINE.sub(lambda match: exercise_line(match[1], source, exercises), cell.source)
             continue
         if cell.cell_type != "code":
             continue
@@ -235,11 +234,11 @@ def nbgrader_metadata(grade_id: str, points: int | None = None) -> dict:
     return metadata | {"task": False} | ({"points": points} if graded else {})
 
 
-def exercise_line(name: str, source: str) -> str:
+def exercise_line(name: str, source: str, exercises: dict[str, Exercise]) -> str:
     """ "Difficulty ●●○○○ · about 8 minutes · 2 points" """
-    exercise = labs.load_chapters().get(name)
-    if exercise is None:
+    if name not in exercises:
         raise BuildError(f"{source}: {{{{exercise: {name}}}}} is not in EXERCISES of torchcourse_labs/*/__init__.py.")
+    exercise = exercises[name]
     dots = "●" * exercise.difficulty + "○" * (5 - exercise.difficulty)
     points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
     return f"*Difficulty {dots} · about {exercise.minutes} minutes · {points}*"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from labcheck.exercise import load_chapters
+from labcheck.exercise import load_chapter
 from labcheck.show import Result
 from tools.grade.collect import Submission
 from tools.grade.sandbox import LATE, Report
@@ -101,7 +101,7 @@ def write_tables(out: Path, book: "Book") -> None:
     points = book.points_of({(each["student"], each["lab"]) for each in every if each["verdicts"]})
     for each in every:
         student, lab = each["student"], each["lab"]
-        of_lab = sum(exercise.points for exercise in load_chapters().values() if exercise.chapter == lab)
+        of_lab = sum(exercise.points for exercise in load_chapter(lab).values())
         score, most = points.get((student, lab), (0, of_lab or ""))  # what cannot be graded counts in the class average
         if each["verdicts"] and (student, lab) not in points:
             each["status"], score = "no longer in the gradebook: grade it again", ""
