@@ -57,7 +57,7 @@ html_use_index = html_domain_indices = False  # the search knows every name
 html_show_sphinx = False
 mathjax_path = "tex-svg.js"
 templates_path = ["theme/components"]
-html_sidebars = {"index": [], "**": ["course-nav"]}
+html_sidebars = {"index": [], "_modules/**": [], "[!_]**": ["course-nav"]}  # source code has the whole width
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": project, "alt_text": ""},
     "navbar_start": ["navbar-logo"],
