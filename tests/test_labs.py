@@ -20,7 +20,7 @@ SHORTER = {
     "05_cifar_cnn": ("import STEPS, Budget", "import Budget\nSTEPS = 20"),
     "08_performance": ("steps, model_parts = 6,", "steps, model_parts = 2,"),
     "09_checkpointing": ('accidents = [["SIGUSR1", "13"], ["SIGKILL", "29"], []]', "accidents = [[]]"),
-    "14_language_model": ("for step in range(1000):", "for step in range(200):"),
+    "14_language_model": ("for step in range(1000):", "for step in range(150, 200):"),
 }
 
 
@@ -61,10 +61,12 @@ def test_in_a_fresh_kernel_a_check_says_what_to_run():
     code = [cell.source for lab in labs for cell in lab.cells if cell.cell_type == "code"]
     calls = [source for source in code if re.search(r"^(check|hint|progress)\(", source, re.M)]
     answers = [source for source in calls if re.search(r'^check\("\w+", \w+\)$', source, re.M)]
+    assert len(calls) > 94 and len(answers) > 50
+    # One of each form: cells that differ only in names say the same.
+    calls, answers = ({re.sub(r"\(.*\)", "", each): each for each in some}.values() for some in (calls, answers))
     sources = [*calls, "check = print", *answers]
     kernel = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     NotebookClient(kernel, kernel_name="python3", allow_errors=True).execute()
-    assert len(calls) > 94 and len(answers) > 50
     shown = ["\n".join(output.traceback) for cell in kernel.cells for output in cell.outputs]
     assert len(shown) == len(calls) + len(answers)
     assert [each for each in shown if "NameError" not in each or "Run all cells above first." not in each] == []

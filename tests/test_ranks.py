@@ -156,19 +156,15 @@ ranks.run(endless, timeout=500, folder=sys.argv[1])
 """
 
 
-def test_nothing_is_left_when_the_notebook_ends(tmp_path):
-    started = {}
-    for number in (signal.SIGKILL, signal.SIGINT):
-        (folder := tmp_path / number.name).mkdir()
-        command = [sys.executable, "-c", SCRIPT, str(folder)]
-        started[number] = folder, subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    for number, (folder, process) in started.items():
-        wait_until((folder / "started").exists)
-        family = psutil.Process(process.pid).children(recursive=True)
-        assert len(family) >= 3  # the server and two ranks
-        process.send_signal(number)
-        process.wait(600)
-        wait_until(lambda family=family: not any(map(is_alive, family)))
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.weekly)])
+def test_nothing_is_left_when_the_notebook_ends(tmp_path, number):
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], stderr=subprocess.DEVNULL)
+    wait_until((tmp_path / "started").exists)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 3  # the server and two ranks
+    process.send_signal(number)
+    process.wait(600)
+    wait_until(lambda: not any(map(is_alive, family)))
 
 
 def test_functions_of_a_notebook(tmp_path):

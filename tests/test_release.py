@@ -175,13 +175,13 @@ from tools.grade.restore import lab, restore
 from tools.hub import publish
 from tools.site import sources
 
-name = sys.argv[1]
-release.release(Path("release"))
+chapters = course.select([name := sys.argv[1]])
+release.release(Path("release"), chosen=chapters)
 print(Path("release", "labs", f"{name}.ipynb").read_text())
 publish.publish(Path("state"))
 print(publish.git(f"--git-dir={publish.repository(Path('state'))}", "show", f"main:labs/{name}.ipynb"))
 gathered = sources.Sources()
-sources.add_chapter(gathered, *course.select([name]), "address", course.ROOT)
+sources.add_chapter(gathered, *chapters, "address", course.ROOT)
 print(gathered.pages[f"labs/{name}.ipynb"].decode(), gathered.extra[f"files/labs/{name}.ipynb"].decode())
 kept = [Cell(c.id, c.source, c.cell_type == "code") for c in lab(name).cells if not c.id.startswith("answer-")]
 print(*(cell.source for cell in restore(name, kept)[0].cells), "the end")

@@ -14,10 +14,9 @@ CHAPTERS = course.chapters()
 EXERCISES = exercise.load_chapters()
 
 
-@pytest.mark.parametrize("page", guide.pages().items(), ids=lambda page: page[0].name)
-def test_what_is_built_into_pages_is_up_to_date(page):
-    path, text = page
-    assert path.read_text(encoding="utf-8") == text, "run `make build`"
+def test_what_is_built_into_pages_is_up_to_date():
+    old = [path.name for path, text in guide.pages().items() if path.read_text(encoding="utf-8") != text]
+    assert old == [], "run `make build`"
 
 
 def rows(head: str) -> list[list[str]]:
