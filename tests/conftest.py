@@ -141,6 +141,14 @@ def submitted(script: str) -> str:
     return f"job=$(sbatch --parsable {script}) && echo $job && {ended}; scontrol show job $job | grep -q ExitCode=0:0"
 
 
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """The current folder of a test with the practice cluster, whose jobs find this Python first."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
 def copy_of_course(root: Path) -> Path:
     """A copy of what the course is made of, for a test that changes it or works in it."""
     from tools import course, release

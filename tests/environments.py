@@ -1,5 +1,6 @@
 """Environments as they are met elsewhere: fewer packages than here, a different folder, a small machine, no network."""
 
+import ast
 import functools
 import hashlib
 import os
@@ -34,6 +35,21 @@ def closure(names: tuple[str, ...]) -> frozenset[str]:
                 if wanted.marker is None or wanted.marker.evaluate({"extra": extra}):
                     todo += [(wanted.name, wish) for wish in ("", *wanted.extras)]
     return frozenset(name for name, _ in found)
+
+
+def imported(source: str) -> set[str]:
+    """The top modules that Python code imports anywhere, except optional ones, which are in a `try`."""
+    tree = ast.parse(source)
+    optional = {id(node) for attempt in ast.walk(tree) if isinstance(attempt, ast.Try) for node in ast.walk(attempt)}
+    modules = set()
+    for node in ast.walk(tree):
+        if id(node) in optional:
+            continue
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules.add(node.module.partition(".")[0])
+    return modules
 
 
 def new_environment(folder: Path, names: tuple[str, ...]) -> Path:

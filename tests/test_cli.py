@@ -39,17 +39,14 @@ def test_list_shows_what_is_where_and_what_is_broken(tmp_path, capsys, monkeypat
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_fetch_without_network_is_one_sentence_and_status_1(tmp_path, capsys, monkeypatch):
+def test_a_fetch_that_fails_is_one_sentence_and_status_1(tmp_path, capsys, monkeypatch):
+    """Without network, or into a folder that cannot be made. Nothing is left behind."""
     monkeypatch.delenv("TORCHCOURSE_OFFLINE")
     monkeypatch.setattr(download, "why_unreachable", lambda name: "no network: name not known")
     assert cli.main(["data", "fetch", "cifar10", "--root", str(tmp_path)]) == 1
     err = capsys.readouterr().err
     assert err.startswith("torchcourse: CIFAR-10 was not fetched: no network") and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_fetch_into_a_folder_that_cannot_be_made(tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("TORCHCOURSE_OFFLINE")
     (tmp_path / "file").write_text("")
     assert cli.main(["data", "fetch", "mnist", "--root", str(tmp_path / "file" / "root")]) == 1
     assert "cannot be written to" in capsys.readouterr().err

@@ -1,11 +1,8 @@
 """The scripts of lab 11 on a real Slurm: what the checks call right does there what the exercises ask for."""
 
 import contextlib
-import os
 import re
-import sys
 import textwrap
-from pathlib import Path
 
 import psutil
 import pytest
@@ -56,13 +53,6 @@ def site():
     need("Slurm")
     with practice.Cluster(gpus=2, cpus=2) as site:
         yield site
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    return tmp_path
 
 
 @pytest.mark.parametrize("i", range(3))

@@ -26,14 +26,6 @@ SLURM = {
 }
 
 
-@pytest.fixture
-def alone(monkeypatch):
-    """No launcher has started us."""
-    for name in (*TORCHRUN, *SLURM, "SLURM_STEPID"):
-        monkeypatch.delenv(name, raising=False)
-    return monkeypatch
-
-
 def test_slurm_variables():
     world = distributed._from_slurm(SLURM)
     assert (world.rank, world.size, world.local_rank) == (5, 6, 1)
@@ -82,8 +74,10 @@ def test_contradictions_are_said():
             distributed._from_torchrun(TORCHRUN | change)
 
 
-def test_one_process_of_its_own_must_be_asked_for(alone):
-    alone.setenv("MASTER_ADDR", "node1")  # job scripts export it for every process: it means nothing alone
+def test_one_process_of_its_own_must_be_asked_for(monkeypatch):
+    for name in (*TORCHRUN, *SLURM, "SLURM_STEPID"):  # no launcher has started us
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "node1")  # job scripts export it for every process: it means nothing alone
     with pytest.raises(CourseError, match="torchrun"):
         distributed.setup()
     with pytest.raises(KeyError), distributed.setup(alone=True) as me:

@@ -1,12 +1,12 @@
 """One set of requirements, in pyproject.toml: what the package imports, and extras; environment.yml installs one."""
 
-import ast
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
 
 import yaml
+from environments import imported
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -16,24 +16,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CONDA = yaml.safe_load((ROOT / "environment.yml").read_text())
 
 
-def imported() -> set[str]:
-    """Distributions that src/ imports, besides the standard library and what a notebook's kernel brings."""
-    modules = set()
-    for path in (ROOT / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
-            modules |= {name.partition(".")[0] for name in names}
-    owners = packages_distributions()
-    outside = (
-        modules - sys.stdlib_module_names - {"IPython", "jupyter_client", "torchcourse", "labcheck", "torchcourse_labs"}
-    )
-    return {canonicalize_name(owners[module][0]) for module in outside}
-
-
 def test_base_dependencies_are_what_the_package_imports():
+    """Besides the standard library, and what a notebook's kernel brings."""
+    modules = set().union(*(imported(path.read_text()) for path in (ROOT / "src").rglob("*.py")))
+    modules -= {*sys.stdlib_module_names, "IPython", "jupyter_client", "torchcourse", "labcheck", "torchcourse_labs"}
+    owners = packages_distributions()
+    found = {canonicalize_name(owners[module][0]) for module in modules}
     runtimes = {Requirement(line).name for line in PROJECT["optional-dependencies"]["export"]}  # asked where they are
-    assert {Requirement(line).name for line in PROJECT["dependencies"]} == imported() - runtimes
+    assert {Requirement(line).name for line in PROJECT["dependencies"]} == found - runtimes
 
 
 PROBE = """

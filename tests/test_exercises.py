@@ -77,10 +77,6 @@ def stub(*args, **kwargs):
     """What comes in and what goes out."""
 
 
-def raises(*args, **kwargs):
-    raise RuntimeError("my own mistake")
-
-
 JUNK = {
     "number": 3,
     "list": [1, "two", None],
@@ -88,7 +84,7 @@ JUNK = {
     "lists": lambda *a, **k: [1, 2],
     "tensors": lambda *a, **k: torch.zeros(7, 1, 2),
     "first argument": lambda *a, **k: a[0] if a else 0,
-    "raises": raises,
+    "raises": lambda *a, **k: 1 / 0,
     "class": type("Nothing", (), {}),
 }
 

@@ -2,12 +2,9 @@
 
 import math
 
-import matplotlib
+import matplotlib.pyplot as plt
 import pytest
 import torch
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 from matplotlib.patches import Rectangle
 
 from torchcourse import CourseError
@@ -15,12 +12,6 @@ from torchcourse.lectures import floats
 
 WITH_DTYPE = [name for name in floats.FORMATS if name != "tf32"]
 VALUES = [0.0, 1.0, -1.0, 0.1, -3.7, 2.0**-10, 300.0, 1e-3, 1e-42, 3e38]
-
-
-@pytest.fixture(autouse=True)
-def no_figures_left():
-    yield
-    plt.close("all")
 
 
 @pytest.mark.parametrize("name", floats.FORMATS)
@@ -103,3 +94,4 @@ def test_pictures_show_the_bits_where_the_format_ends_and_each_number():
     (ax,) = floats.draw_numbers("e4m3", "e5m2", low=0, high=4).axes
     for name, strokes in zip(("e4m3", "e5m2"), ax.collections, strict=True):
         assert [segment[0][0] for segment in strokes.get_segments()] == floats.numbers(name, 0, 4)
+    plt.close("all")

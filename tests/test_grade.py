@@ -313,17 +313,13 @@ def test_answers_that_work_on_their_judge_give_nothing(graded):
     assert "imports the inside of the checks" in rows(graded)["liar"]["review"]
 
 
-def test_pages_carry_no_foreign_html(graded):
+def test_pages_say_what_was_wrong_and_carry_no_foreign_html(graded):
+    assert all(words in page(graded, "half") for words in ("2 of 5 points", "A slope by autograd", "not attempted"))
     for student in rows(graded):
         assert not re.findall(r"<(?:script|iframe|object|form|svg|link|img)", page(graded, student))
         assert {*re.findall(r"""<[^>]*\s(?:src|href|on\w+)=["']?(.)""", page(graded, student))} == {"#"}
     assert "&lt;script&gt;" in page(graded, "cheat") and "ada was here" not in page(graded, "ada")
     assert "default-src 'none'" in page(graded, "ada")
-
-
-def test_page_says_what_was_wrong(graded):
-    text = page(graded, "half")
-    assert "2 of 5 points" in text and "A slope by autograd" in text and "not attempted" in text
 
 
 def test_grading_again_replaces_one_and_keeps_the_rest(graded):
@@ -388,21 +384,17 @@ while True:
 """
 
 
-@pytest.fixture
-def ctrl_c_ignored():
-    """As for a grader that a shell has started with `&`."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_a_cell_without_an_end_is_interrupted(ctrl_c_ignored):
+def test_a_cell_without_an_end_is_interrupted():
     """The next one runs. Neither what a cell prints nor what it holds keeps the clock from interrupting it.
 
     What counts is processor time, so a busy machine costs no one a cell; a sleep ends, too.
     """
     endless = ("while True: pass", "import time\ntime.sleep(1e6)", "while True: print('x' * 10**6)", HELD)
-    report = executed(*endless, "held = None; print('next')", cell_seconds=0.5)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as for a grader that a shell has started with `&`
+    try:
+        report = executed(*endless, "held = None; print('next')", cell_seconds=0.5)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert report.ended == "whole" and report.cells["4"]["text"] == "next\n"
     assert all(report.cells[str(number)]["late"] for number in range(4))
     assert report.cells["1"]["late"] == "clock" and report.disturbed
@@ -479,17 +471,14 @@ def test_nothing_is_graded_where_the_solution_gets_no_points(tmp_path, monkeypat
 # The command
 
 
-def test_without_bubblewrap_it_refuses_and_says_what_to_install(monkeypatch, tmp_path):
+def test_without_bubblewrap_or_a_folder_it_refuses_and_says_why(monkeypatch, tmp_path):
+    for folder in ("nowhere", ""):
+        with pytest.raises(SystemExit, match="There is no folder"):
+            command.main([folder])
     (tmp_path / "in").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit, match="apt install bubblewrap"):
         command.main([str(tmp_path / "in"), "--out", str(tmp_path / "out")])
-
-
-@pytest.mark.parametrize("folder", ["nowhere", ""])
-def test_folder_that_is_not_there(folder):
-    with pytest.raises(SystemExit, match="There is no folder"):
-        command.main([folder])
 
 
 def test_secret_is_drawn_once(tmp_path):

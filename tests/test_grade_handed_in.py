@@ -13,7 +13,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from support.submissions import LAB, RIGHT, lab, notebook
+from support.submissions import LAB, RIGHT, lab, notebook, put
 
 import labcheck.lab
 from labcheck import judge, show
@@ -106,14 +106,6 @@ def ids(rename: Callable[[int], str | None]) -> Callable:
     return change
 
 
-def no_metadata(book: dict) -> None:
-    each_cell(lambda cell: cell.update(metadata={}))(book)
-
-
-def in_metadata(key: str) -> Callable:
-    return each_cell(lambda cell: cell.update(metadata={key: cell.pop("id")}))
-
-
 def together(*changes: Callable) -> Callable:
     def change(book: dict) -> None:
         for each in changes:
@@ -127,16 +119,13 @@ def released(book: dict) -> None:
     cell["source"] = "".join(cell["source"]).replace('PACKAGE = ""', 'PACKAGE = "https://example.org/torchcourse.whl"')
 
 
-def nobody(number: int) -> None:
-    return None
-
-
-no_ids = ids(nobody)
+no_ids, no_metadata = ids(lambda number: None), each_cell(lambda cell: cell.update(metadata={}))
 stripped = together(no_ids, no_metadata)
 ABOVE = "2-a-slope-by-autograd-1"  # the text above the answer
 STUB = next("".join(cell["source"]) for cell in HANDED_OUT["cells"] if cell["id"] == "answer-slope")
 
 READY = "\n\ndef ready(x):\n    return x.detach()\n"
+USES_READY = writes("answer-slope", RIGHT["slope"].replace("x.detach()", "ready(x)"))
 
 BELOW = ('check("slope", slope)', "1 / 0")
 
@@ -146,7 +135,7 @@ WAYS: dict[str, Callable] = {
     "ids dropped": no_ids,
     "ids are names of ours, but of others": together(no_metadata, ids(lambda number: f"check-{number}")),
     "nothing but content": together(stripped, lambda book: book.update(metadata={}, nbformat_minor=4)),
-    "Colab": in_metadata("id"),
+    "Colab": each_cell(lambda cell: cell.update(metadata={"id": cell.pop("id")})),
     "a released lab without ids": together(released, stripped),
     "an older set-up cell": together(writes("setup", "# @title Set-up: run this cell first\n1 / 0"), stripped),
     "CRLF": each_cell(lambda cell: cell.update(source="".join(cell["source"]).replace("\n", "\r\n"))),
@@ -156,10 +145,7 @@ WAYS: dict[str, Callable] = {
     "below a check, without ids": together(adds("print(slope)"), stripped),
     "between answer and check": adds("print(slope)", "answer-slope"),
     "text of one's own": lambda book: book["cells"].insert(9, text("def slope(f, x):\n    my first try")),
-    "a helper, used by the answer": together(
-        adds(READY, "2-a-slope-by-autograd-1"),
-        writes("answer-slope", RIGHT["slope"].replace("x.detach()", "ready(x)")),
-    ),
+    "a helper, used by the answer": together(adds(READY, ABOVE), USES_READY),
     # Cells fewer
     "all checks deleted": deletes("check-"),
     "only answers are left": deletes(*(cell["id"] for cell in HANDED_OUT["cells"] if cell["id"][:6] != "answer")),
@@ -175,16 +161,13 @@ WAYS: dict[str, Callable] = {
     "answer in the cell of the check": together(
         writes("check-slope", f'{RIGHT["slope"]}\n\ncheck("slope", slope)'), deletes("answer-slope")
     ),
-    "answer in a cell of text": together(
-        turns("2-a-slope-by-autograd-1", "code"), writes("2-a-slope-by-autograd-1", RIGHT["slope"]), deletes("answer-s")
-    ),
+    "answer in a cell of text": together(turns(ABOVE, "code"), writes(ABOVE, RIGHT["slope"]), deletes("answer-slope")),
     "reverse, without ids": together(
         moves("lab-00-getting-started-3", "setup"), moves("answer-slope", "lab-00-getting-started-3"), stripped
     ),
     "all code in one cell, without ids": together(all_in_one, stripped),
     "a helper in the set-up cell": together(
-        lambda book: writes("setup", "".join(book["cells"][at(book, "setup")]["source"]) + READY)(book),
-        writes("answer-slope", RIGHT["slope"].replace("x.detach()", "ready(x)")),
+        lambda book: writes("setup", "".join(book["cells"][at(book, "setup")]["source"]) + READY)(book), USES_READY
     ),
     # Code as text
     "answer as Markdown": turns("answer-slope", "markdown"),
@@ -207,13 +190,6 @@ NOTED = {  # what a person is told, since points depend on it or it looks odd; e
     "all code in one cell, without ids": "check-slope was deleted",
     "a helper in the set-up cell": "setup was changed",
 }
-
-
-def handed_in(folder: Path, book: dict) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "lab.ipynb"
-    path.write_text(json.dumps(book))
-    return path
 
 
 def graded(folder: Path) -> tuple[dict[str, show.Result], list[str], list[str]]:
@@ -242,7 +218,7 @@ def test_whatever_happens_to_a_notebook_right_answers_count(way, tmp_path, monke
     monkeypatch.setattr(labcheck.lab, "show_result", lambda result: None)
     book = copy.deepcopy(SOLVED)
     WAYS[way](book)
-    handed_in(tmp_path / "ada", book)
+    put(tmp_path / "ada" / "lab.ipynb", book)
     results, errors, notes = graded(tmp_path)
     assert {name: each.outcome for name, each in results.items()} == dict.fromkeys(RIGHT, "correct"), errors
     assert errors == (["ZeroDivisionError: division by zero"] if "1 / 0" in way else [])
@@ -264,7 +240,7 @@ def test_one_broken_answer_costs_only_itself(source, error, lost, tmp_path):
     writes("answer-slope", source)(book)
     if lost:
         stripped(book)
-    handed_in(tmp_path / "ada", book)
+    put(tmp_path / "ada" / "lab.ipynb", book)
     results, errors, _ = graded(tmp_path)
     assert {name for name, each in results.items() if not each.correct} == {"slope"}
     assert [each.partition(":")[0] for each in errors] == [error] * bool(error)
@@ -277,7 +253,7 @@ def test_each_lab_is_recognized_by_its_content(chapter, tmp_path):
         book = json.loads((course.ROOT / kind / f"{chapter.name}.ipynb").read_text())
         expected = ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code"]
         stripped(book)
-        submission = read(handed_in(tmp_path / "ada", book | {"metadata": {}}), tmp_path)
+        submission = read(put(tmp_path / "ada" / "lab.ipynb", book | {"metadata": {}}), tmp_path)
         notebook, _, notes = restore(chapter.name, submission.cells)
         assert [cell.source for cell in notebook.cells if cell.cell_type == "code"] == expected
         assert (submission.lab, submission.answers, notes) == (chapter.name, answers, [])
@@ -285,21 +261,13 @@ def test_each_lab_is_recognized_by_its_content(chapter, tmp_path):
         lecture = json.loads((course.ROOT / "notebooks" / f"{chapter.name}.ipynb").read_text())
         for cells in (lecture["cells"], [code("".join(cell["source"])) for cell in lecture["cells"]]):
             with pytest.raises(Unreadable, match="not one of the course's labs"):
-                read(handed_in(tmp_path / "ada", {"cells": cells}), tmp_path)
+                read(put(tmp_path / "ada" / "lab.ipynb", {"cells": cells}), tmp_path)
         with pytest.raises(Unreadable, match="a lecture"):
-            read(handed_in(tmp_path / "ada", lecture), tmp_path)
+            read(put(tmp_path / "ada" / "lab.ipynb", lecture), tmp_path)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Several notebooks of one student
-
-
-def lay(folder: Path, files: dict[str, tuple[dict, float]]) -> None:
-    for name, (book, changed) in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(book))
-        os.utime(path, (changed, changed))
 
 
 ONE = copy.deepcopy(HANDED_OUT)
@@ -316,7 +284,8 @@ writes("answer-slope", RIGHT["slope"])(ONE)
     ],
 )
 def test_the_newest_notebook_with_answers_counts(files, counts, why, tmp_path):
-    lay(tmp_path / "ada", files)
+    for name, (book, changed) in files.items():
+        os.utime(put(tmp_path / "ada" / name, book), (changed, changed))
     found = survey(tmp_path, {LAB})
     (submission,) = found.submissions
     assert submission.path.name == counts and not found.missing
@@ -351,7 +320,7 @@ NAMED = {  # path -> number of the lab, the student
 def test_whose_a_notebook_is(path, tmp_path):
     number, student = NAMED[path]
     (chapter,) = course.select([number])
-    lay(tmp_path, {path: (json.loads((course.ROOT / "labs" / f"{chapter.name}.ipynb").read_text()), 5)})
+    put(tmp_path / path, (course.ROOT / "labs" / f"{chapter.name}.ipynb").read_text())
     found = survey(tmp_path, {chapter.name})
     assert [each.owner.student for each in found.submissions] == [student] * (student is not None)
     if student is None:

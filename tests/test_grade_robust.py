@@ -373,11 +373,6 @@ def test_what_may_be_a_neighbors_fault_happens_alone(tmp_path, out, stubbed, mon
     assert sorted(runs[-2:]) == ["ada", "emmy"] and "kurt" in runs
 
 
-def test_results_do_not_go_among_the_submissions(tmp_path):
-    with pytest.raises(SystemExit, match="among the submissions"):
-        command.main([str(tmp_path), "--out", str(tmp_path / "grades")])
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Data
 
@@ -429,16 +424,16 @@ def test_signals_end_a_run_but_no_step(number):
     assert signal.getsignal(number) is before
 
 
-def test_one_run_has_the_folder_for_itself(tmp_path):
+def test_results_have_a_folder_for_themselves(tmp_path):
+    """Not among the submissions, nor where a file or another run is."""
+    with pytest.raises(SystemExit, match="among the submissions"):
+        command.main([str(tmp_path), "--out", str(tmp_path / "grades")])
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match="cannot be written"), workplace(tmp_path / "file" / "out"):
+        pass
     with workplace(tmp_path), pytest.raises(SystemExit, match="Another run is grading"), workplace(tmp_path):
         pass
     with workplace(tmp_path):
-        pass
-
-
-def test_results_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(SystemExit, match="cannot be written"), workplace(tmp_path / "file" / "out"):
         pass
 
 

@@ -8,12 +8,10 @@ import contextlib
 import functools
 import inspect
 import json
-import os
 import socket
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -287,10 +285,3 @@ def test_seeds_and_expected_results_do_not_travel(monkeypatch):
     with elsewhere(lambda n, fraction, s: (torch.arange(n), torch.arange(0))) as remote:
         evaluate("split_indices", remote, seed)
     assert sent and not any(str(seed).encode() in block or seed.to_bytes(6, "little") in block for block in sent)
-
-
-@pytest.fixture(autouse=True)
-def back_to_the_folder():
-    folder = Path.cwd()
-    yield
-    os.chdir(folder)

@@ -113,11 +113,8 @@ def test_hostile_reports_are_refused(hub: Hub, instructor: Api):
     for path in ("", "counts", "report", "oauth_callback?code=x&state=x"):
         status, said = mallory.ask("GET", f"/services/board/{path}")
         assert status in (302, 400, 403, 404, 405) and "chapters" not in str(said)
-    for other in (
-        Api(hub.address),
-        Api(hub.address, "invented"),
-        *enrolled(instructor, "zoe", scope="read:users!user"),
-    ):
+    zoe = enrolled(instructor, "zoe", scope="read:users!user")
+    for other in (Api(hub.address), Api(hub.address, "invented"), *zoe):
         assert other.report(GOOD) == 403 and other.ask("DELETE", "/services/board/report")[0] == 403
     assert counts(instructor) == before
 
@@ -245,10 +242,8 @@ def test_an_attacker_gets_nowhere(bob: Student, hub: Hub):
         "login": {"username": "dora", "password": PASSWORD},
         "too much": MEMORY * 2**30 + 2**28,
     }
-    for name, content in (
-        ("given.json", json.dumps(given)),
-        ("attack.py", Path(__file__).with_name("support").joinpath("attack.py").read_text()),
-    ):
+    attack = Path(__file__).with_name("support").joinpath("attack.py").read_text()
+    for name, content in (("given.json", json.dumps(given)), ("attack.py", attack)):
         (course / name).write_text(content)
         (course / name).chmod(0o644)
     shared = Path("/dev/shm", mark)

@@ -48,12 +48,10 @@ def test_a_text_of_your_own(tmp_path):
     path.write_text("ä and b\n" * 5000, encoding="utf-8")
     train, test = data.text(path)
     assert train + test == path.read_text(encoding="utf-8") and len(test) == 4000
-    path.write_text("short")
-    with pytest.raises(CourseError, match="at least 10,000"):
-        data.text(path)
-    path.write_bytes(b"\xff\xfe" * 10_000)
-    with pytest.raises(CourseError, match="UTF-8"):
-        data.text(path)
+    for content, words in ((b"short", "at least 10,000"), (b"\xff\xfe" * 10_000, "UTF-8")):
+        path.write_bytes(content)
+        with pytest.raises(CourseError, match=words):
+            data.text(path)
     with pytest.raises(CourseError, match="no file"):
         data.text(tmp_path / "nothing.txt")
 

@@ -104,17 +104,12 @@ RIGHT = [lambda x, width: F.avg_pool1d(x[None], width, stride=1)[0]]
 WRONG = {None: [lambda x, width: x.unfold(0, width, 1).amax(dim=1)]}
 """
 
-
-def deck() -> str:
-    """Twelve slides of one minute."""
-    slides = [f"## Window {number}\n\nOne more window.\n\nNotes: 1 min. Say it." for number in range(1, 12)]
-    return "\n\n---\n\n".join(["# A demonstration\n\nNotes: 1 min. Say hello.", *slides]) + "\n"
-
-
+SLIDES = [f"## Window {number}\n\nOne more window.\n\nNotes: 1 min. Say it." for number in range(1, 12)]
+DECK = "\n\n---\n\n".join(["# A demonstration\n\nNotes: 1 min. Say hello.", *SLIDES]) + "\n"
 FILES = {
     "notebooks/99_demo.md": HEAD + LECTURE,
     "solutions/99_demo.md": HEAD + SOLUTION,
-    "slides/99_demo.md": deck(),
+    "slides/99_demo.md": DECK,
     "src/torchcourse_labs/demo/__init__.py": CHAPTER,
     "src/torchcourse_labs/demo/moving_average.py": CHECK,
     "tests/answers/demo/moving_average.py": ROWS,
@@ -122,8 +117,8 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory):
-    """A copy of the tree with the chapter."""
+def built(tmp_path_factory):
+    """A copy of the tree with the chapter, built."""
     root = tmp_path_factory.mktemp("course")
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -140,6 +135,7 @@ def copied(tmp_path_factory):
     if (ROOT / "build" / "npm").is_dir():  # what npm fetched for this tree
         (root / "build").mkdir()
         (root / "build" / "npm").symlink_to(ROOT / "build" / "npm")
+    run(root, "-m", "tools.build", "99")
     return root
 
 
@@ -149,12 +145,6 @@ def run(root, *command):
     done = subprocess.run([sys.executable, *command], cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-@pytest.fixture(scope="module")
-def built(copied):
-    run(copied, "-m", "tools.build", "99")
-    return copied
 
 
 def test_it_is_built(built):

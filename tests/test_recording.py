@@ -10,18 +10,15 @@ from tools.course import ROOT
 from torchcourse.cluster import login_node, practice
 
 
-def commands() -> list[str]:
+def test_every_command_of_the_lecture_is_recorded():
     """What lecture 11 types on its login node, as far as it is written out."""
     notebook = nbformat.read(ROOT / "notebooks" / "11_cluster.ipynb", 4)
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code" and "site(" in cell.source]
     calls = [node for cell in cells for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.Call)]
     asked = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "site"]
-    return [each.value for each in asked if isinstance(each, ast.Constant)]
-
-
-def test_every_command_of_the_lecture_is_recorded():
+    commands = {each.value for each in asked if isinstance(each, ast.Constant)}
     recorded = json.loads((Path(login_node.__file__).parent / "recordings" / "11_cluster.json").read_text())
-    missing = set(commands()) - {command for command, _ in recorded["commands"]}
+    missing = commands - {command for command, _ in recorded["commands"]}
     assert not missing, f"`python -m tools.build --force 11` on a machine with Slurm records them: {missing}"
 
 

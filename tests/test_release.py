@@ -332,6 +332,5 @@ def test_nbgrader_makes_an_assignment_of_a_solution(tmp_path):
     made = nbformat.read(tmp_path / "release" / name / f"{name}.ipynb", as_version=4)
     lab = nbformat.read(course.ROOT / "labs" / f"{name}.ipynb", as_version=4)
     assert "BEGIN SOLUTION" not in build.code_of(made)
-    assert [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in made.cells] == [
-        cell.metadata.get("nbgrader", {}).get("grade_id") for cell in lab.cells
-    ]
+    ids, expected = ([c.metadata.get("nbgrader", {}).get("grade_id") for c in each.cells] for each in (made, lab))
+    assert ids == expected

@@ -29,12 +29,8 @@ def test_what_counts_as_an_operation_and_as_a_byte():
 
 def test_the_limit_is_the_nearest_ceiling():
     machine = roofline.Machine(peak=1.0, memory=1.0, cache=2.0)
-    for rate, intensity, limit in (
-        (0.9, 100, "arithmetic"),
-        (0.09, 0.1, "memory"),
-        (0.05, 100, "overhead"),
-        (0.009, 0.1, "overhead"),
-    ):
+    cases = [(0.9, 100, "arithmetic"), (0.09, 0.1, "memory"), (0.05, 100, "overhead"), (0.009, 0.1, "overhead")]
+    for rate, intensity, limit in cases:
         assert roofline.Work("w", flops=1.0, bytes=1 / intensity, seconds=1 / rate).limit(machine) == limit
 
 

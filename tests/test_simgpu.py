@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import io
 import os
 import subprocess
 import sys
@@ -114,16 +113,6 @@ def test_changes_in_place_reach_every_view(gpu):
     assert row.untyped_storage().data_ptr() == there.untyped_storage().data_ptr()
     assert row.data_ptr() == there.data_ptr() + 4 * 8 and row._base is there
     assert there.resize_(5, 6).cpu()[:4].equal(here) and there.device == gpu
-
-
-def test_version_counters_protect_the_backward_pass(gpu):
-    x = torch.ones(3, device=gpu, requires_grad=True)
-    y = x.exp()
-    y += 1
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        y.sum().backward()
-    with pytest.raises(RuntimeError, match="leaf Variable"):
-        x += 1
 
 
 # ---------------------------------------- networks in training
@@ -333,13 +322,9 @@ def test_save_and_load_with_map_location(gpu, tmp_path):
     model = network().to(gpu)
     torch.save(model.state_dict(), tmp_path / "there.pt")
     torch.save(network().state_dict(), tmp_path / "here.pt")
-    for name, location, expected in (
-        ("there.pt", None, "simgpu"),
-        ("there.pt", "cpu", "cpu"),
-        ("here.pt", gpu, "simgpu"),
-        ("here.pt", None, "cpu"),
-    ):
-        state = torch.load(tmp_path / name, map_location=location)
+    cases = [("there", None, "simgpu"), ("there", "cpu", "cpu"), ("here", gpu, "simgpu"), ("here", None, "cpu")]
+    for name, location, expected in cases:
+        state = torch.load(tmp_path / f"{name}.pt", map_location=location)
         assert {value.device.type for value in state.values()} == {expected}
         fresh = copy.deepcopy(model)
         with torch.no_grad():
@@ -347,15 +332,6 @@ def test_save_and_load_with_map_location(gpu, tmp_path):
         assert model[0].weight.any()
         fresh.load_state_dict(state)
         assert torch.equal(fresh[0].weight, model[0].weight)
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.randn(2, 3, 8, 8, device=gpu)).sum().backward()
-    optimizer.step()
-    other = torch.optim.AdamW(model.parameters())
-    buffer = io.BytesIO()
-    torch.save(optimizer.state_dict(), buffer)
-    buffer.seek(0)
-    other.load_state_dict(torch.load(buffer, map_location="cpu"))
-    assert other.state[model[0].weight]["exp_avg"].device == gpu
 
 
 # ---------------------------------------- data loaders

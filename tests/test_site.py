@@ -18,7 +18,7 @@ from docutils.core import publish_string
 
 from tools import course
 from tools.course import ROOT
-from tools.site import check, docstrings, notebook, sources
+from tools.site import check, docstrings, sources
 from tools.slides_browser import PATIENCE, watch
 
 CHAPTERS = course.chapters()
@@ -62,7 +62,7 @@ def test_every_chapter_is_there(site):
         for folder in chapter.published.values():
             assert f'href="{folder}/{chapter.name}.html"' in landing
             page = (site / folder / f"{chapter.name}.html").read_text()
-            assert chapter.title in html.unescape(page)
+            assert chapter.title in html.unescape(page) and "No Python here" not in page
             row = re.search(r'<p class="chapter-links">(.*?)</p>', page, re.DOTALL)[1]
             others = {*chapter.published.values()} - {folder}
             assert set(re.findall(rf"\.\./(notebooks|labs)/{chapter.name}.html", row)) == others
@@ -212,14 +212,6 @@ def test_links_of_the_guide_lead_to_the_repository(tmp_path, monkeypatch):
         "[e](#here)",
         "[f](https://x.org)",
     ]
-
-
-def test_a_page_leaves_the_notebook_as_it_is():
-    original = nbformat.read(ROOT / "labs" / f"{CHAPTERS[0].name}.ipynb", 4)
-    before = json.dumps(original)
-    page = notebook.page(original, CHAPTERS[0], "lab")
-    assert json.dumps(original) == before
-    assert "hide-input" in page.cells[1].metadata.tags and "No Python here" not in page.cells[0].source
 
 
 # ---- in the browser ----

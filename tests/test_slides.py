@@ -188,9 +188,8 @@ def test_notes_that_fit_on_no_page_are_refused(tmp_path, packages, chromium):
 def test_index_leads_to_every_deck(pages, chromium):
     tab = chromium.new_page(viewport={"width": 390, "height": 844})
     tab.goto((pages / "index.html").as_uri())
-    assert tab.locator("a.deck").evaluate_all("links => links.map(a => a.getAttribute('href'))") == [
-        f"{name}.html" for name in DECKS
-    ]
+    links = tab.locator("a.deck").evaluate_all("links => links.map(a => a.getAttribute('href'))")
+    assert links == [f"{name}.html" for name in DECKS]
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), "wider than a phone"
     tab.close()
 
@@ -323,10 +322,7 @@ BAD = [
     ("## A\n\n<p>x</p><script>console.error('broken')</script>", "console: broken"),
     ("## A\n\n" + "Much text. " * 110 + "\n\n![A dot](figures/dot.png)", "a figure is only"),
     ("## A\n\n![A dot](figures/dot.png)", 'fewer than four words: "A dot"'),
-    (
-        '## A\n\n![The loss falls quickly](figures/dot.png "The loss falls, quickly.")',
-        "only repeats caption or heading",
-    ),
+    ('## A\n\n![The loss falls quickly](figures/dot.png "The loss falls, quickly.")', "only repeats caption"),
 ]
 
 

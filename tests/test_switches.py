@@ -31,7 +31,7 @@ class Zeros(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def set_and_back(read, write, value):
+def kept(read, write, value):
     before = read()
     write(value)
     try:
@@ -41,7 +41,7 @@ def set_and_back(read, write, value):
 
 
 def default_device(name):
-    return set_and_back(lambda: None, torch.set_default_device, name)
+    return kept(lambda: None, torch.set_default_device, name)
 
 
 @contextlib.contextmanager
@@ -59,20 +59,16 @@ MATMUL = torch.backends.cuda.matmul
 SWITCHES = {
     "default device meta": lambda: default_device("meta"),
     "default device practice GPU": lambda: default_device(simgpu.accelerator()),
-    "float64": lambda: set_and_back(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
-    "deterministic": lambda: set_and_back(
-        torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, "error"
-    ),
+    "float64": lambda: kept(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
+    "deterministic": lambda: kept(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, "error"),
     "inference mode": torch.inference_mode,
     "no gradients": torch.no_grad,
     "anomaly detection": lambda: torch.autograd.set_detect_anomaly(True),
     "warnings are errors": lambda: warnings.catch_warnings(action="error"),
     "NumPy raises": lambda: np.errstate(all="raise"),
-    "matmul precision": lambda: set_and_back(
-        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
-    ),
+    "matmul precision": lambda: kept(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"),
     # The old and the new switch at odds: asking the old one raises from then on.
-    "new precision switches": lambda: set_and_back(
+    "new precision switches": lambda: kept(
         lambda: MATMUL.fp32_precision, lambda value: setattr(MATMUL, "fp32_precision", value), "tf32"
     ),
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),

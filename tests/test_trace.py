@@ -1,6 +1,6 @@
 """The trace counts the same on the practice GPU and on a real one, and names the line that caused each event."""
 
-import textwrap
+import linecache
 
 import pytest
 import torch
@@ -119,17 +119,10 @@ def test_each_event_knows_its_line(gpu):
 
 def test_a_cell_of_a_notebook(gpu):
     """IPython hands the text of a cell to linecache under the name it compiles it with."""
-    import linecache
-
-    cell = textwrap.dedent("""\
-        with trace() as t:
-            y = x.to(gpu)
-            y.sum().item()
-        """)
-    name = "<ipython-input-7-abcdef>"
-    linecache.cache[name] = (len(cell), None, cell.splitlines(keepends=True), name)
+    name, lines = "<ipython-input-7-abcdef>", ["with trace() as t:\n", "    y = x.to(gpu)\n", "    y.sum().item()\n"]
+    linecache.cache[name] = (len("".join(lines)), None, lines, name)
     names = {"trace": trace, "x": torch.ones(3), "gpu": gpu}
-    exec(compile(cell, name, "exec"), names)
+    exec(compile("".join(lines), name, "exec"), names)
     assert [(e.number, e.line) for e in names["t"].syncs] == [(3, "y.sum().item()")]
     assert [(e.number, e.line) for e in names["t"].to_device] == [(2, "y = x.to(gpu)")]
 

@@ -13,10 +13,6 @@ from torchcourse.lectures import tracefile
 from torchcourse.lectures.tracefile import Span
 
 
-def event(name, start, duration, thread=1, category="cpu_op"):
-    return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": thread, "ts": start, "dur": duration}
-
-
 def test_a_real_trace_holds_what_ran_and_what_was_named(tmp_path):
     path = tmp_path / "trace.json"
     with tracefile.quiet(), profile(activities=[ProfilerActivity.CPU]) as profiler, record_function("my product"):

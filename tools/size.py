@@ -35,7 +35,7 @@ def rows() -> list[tuple[str, int, int]]:
         ("an exercise, median", round(statistics.median(single)), 100),
         ("an exercise, the largest", max(single), 220),
         ("tests/answers", sum(apart.values()), 4400),
-        ("tests, answers aside", sum(lines(ROOT / "tests", ("answers",)).values()), 14440),
+        ("tests, answers aside", sum(lines(ROOT / "tests", ("answers",)).values()), 14000),
         ("tools", sum(lines(ROOT / "tools").values()), 9340),
         ("the largest file", max(everything.values()), 650),
     ]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 X = (4, 3, 8, 8)
 
@@ -13,10 +14,7 @@ def images(*shape: int) -> torch.Tensor:
     return torch.randn(shape or X)
 
 
-def one_hot_like(x: torch.Tensor) -> torch.Tensor:
-    return F.one_hot(torch.arange(4, device=x.device) % 3, 3)
-
-
+# Normalization, nn.Linear and nn.Dropout2d are in the network that test_simgpu.py trains.
 # name -> (makes the inputs on the CPU, what to compute). Inputs of floating type get gradients.
 OPS: dict[str, tuple[Callable[[], tuple], Callable]] = {
     "add": (lambda: (images(), images()), lambda a, b: a + b),
@@ -43,7 +41,6 @@ OPS: dict[str, tuple[Callable[[], tuple], Callable]] = {
     "einsum": (lambda: (images(2, 5, 3), images(2, 3, 4)), lambda a, b: torch.einsum("bij,bjk->bk", a, b)),
     "addmm": (lambda: (images(4), images(5, 3), images(3, 4)), torch.addmm),
     "qr": (lambda: (images(5, 3),), lambda a: torch.linalg.qr(a)),
-    "linear": (lambda: (images(5, 3), images(4, 3), images(4)), F.linear),
     "conv2d": (lambda: (images(), images(6, 3, 3, 3), images(6)), lambda x, w, b: F.conv2d(x, w, b, padding=1)),
     "conv2d stride": (lambda: (images(), images(6, 3, 3, 3)), lambda x, w: F.conv2d(x, w, stride=2, dilation=2)),
     "conv2d groups": (lambda: (images(), images(6, 1, 3, 3)), lambda x, w: F.conv2d(x, w, padding="same", groups=3)),
@@ -53,19 +50,8 @@ OPS: dict[str, tuple[Callable[[], tuple], Callable]] = {
     "adaptive pools": (lambda: (images(),), lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_max_pool2d(x, (2, 3)))),
     "relu family": (lambda: (images(),), lambda x: F.relu(x) + F.leaky_relu(x) + F.elu(x) + F.gelu(x) + F.silu(x)),
     "softmax": (lambda: (images(4, 9),), lambda x: (x.softmax(1), x.log_softmax(1), x.logsumexp(1))),
-    "batch_norm": (
-        lambda: (images(), images(3), images(3)),
-        lambda x, w, b: F.batch_norm(x, torch.zeros_like(w.detach()), torch.ones_like(b.detach()), w, b, True),
-    ),
-    "batch_norm eval": (
-        lambda: (images(), images(3)),
-        lambda x, m: F.batch_norm(x, m.detach(), m.detach().abs() + 1, training=False),
-    ),
-    "layer_norm": (lambda: (images(4, 9), images(9), images(9)), lambda x, w, b: F.layer_norm(x, (9,), w, b)),
-    "group_norm": (lambda: (images(4, 6, 5, 5), images(6), images(6)), lambda x, w, b: F.group_norm(x, 3, w, b)),
     "normalize": (lambda: (images(4, 9),), lambda x: F.normalize(x, dim=1) + F.cosine_similarity(x, x, 1)[:, None]),
     "dropout": (lambda: (images(),), lambda x: [F.dropout(x, p) for p in (0, 0.1, 0.3, 0.5, 0.77, 1)]),
-    "dropout2d": (lambda: (images(),), lambda x: F.dropout2d(x, 0.4) + F.dropout(x, 0.4, training=False)),
     "cross_entropy": (
         lambda: (images(4, 9), torch.randint(0, 9, (4,)), torch.rand(9)),
         lambda x, y, w: (
@@ -104,14 +90,11 @@ OPS: dict[str, tuple[Callable[[], tuple], Callable]] = {
     "shapes": (lambda: (images(),), lambda x: (x.view(4, -1), x.mT, x.permute(0, 2, 3, 1), x[:, 0:1].expand(X))),
     "repeat": (lambda: (images(2, 3),), lambda x: (x.repeat(2, 2), x.repeat_interleave(2, 0), x.T.contiguous())),
     "triangles": (lambda: (images(4, 4),), lambda x: (x.tril(), x.triu(1), x.diagonal(), torch.diag(x), x.trace())),
-    "one_hot": (lambda: (images(4),), one_hot_like),
+    "one_hot": (lambda: (images(4),), lambda x: F.one_hot(torch.arange(4, device=x.device) % 3, 3)),
     "nonzero": (lambda: (images(4, 9),), lambda x: (x > 0).nonzero()),
     "complex": (lambda: (images(4, 8),), lambda x: torch.fft.fft(x).abs()),
     "vmap": (lambda: (images(4, 3), images(4, 3)), lambda a, b: torch.vmap(torch.dot)(a, b)),
-    "checkpointing": (
-        lambda: (images(),),
-        lambda x: torch.utils.checkpoint.checkpoint(lambda v: v.sin().exp(), x, use_reentrant=False),
-    ),
+    "checkpointing": (lambda: (images(),), lambda x: checkpoint(lambda v: v.sin().exp(), x, use_reentrant=False)),
     "random": (
         lambda: (images(4, 3),),
         lambda x: (torch.rand_like(x), torch.bernoulli(x.sigmoid()), torch.multinomial(x.softmax(1), 2)),
