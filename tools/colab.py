@@ -1,14 +1,10 @@
 """Compare tests/colab.txt, the list of what Colab has, with what Colab publishes, and bring it up to date.
-
-    python -m tools.colab [FOLDER]    FOLDER: a copy of what is published; default: PUBLISHED
-
 Ends with status 1 if the list was out of date: run tests/test_colab.py with the new one, and commit it.
 """
 
 import re
 import sys
 import urllib.request
-from pathlib import Path
 
 from tools.course import ROOT
 
@@ -24,26 +20,21 @@ def updated(listed: str, published: str) -> tuple[str, list[str]]:
     for name, version in VERSION.findall(listed):
         if (now := today.get(name, "gone")) != version:
             changes.append(f"{name} {version} -> {now}")
-            listed = re.sub(
-                rf"^((?:# )?{re.escape(name)}(?: |==)){re.escape(version)}", rf"\g<1>{now}", listed, flags=re.MULTILINE
-            )
+            ours = rf"(?m)^((?:# )?{re.escape(name)}(?: |==)){re.escape(version)}"
+            listed = re.sub(ours, rf"\g<1>{now}", listed)
     return listed, changes
 
 
-def main(folder: str = PUBLISHED) -> int:
+def main() -> int:
     """Compare, write, and say what has changed. Returns the exit status."""
-    base = folder if "://" in folder else Path(folder).resolve().as_uri()
-    files = (f"{base}/{name}" for name in ("os-info.txt", "pip-freeze.txt"))
+    files = (f"{PUBLISHED}/{name}" for name in ("os-info.txt", "pip-freeze.txt"))
     published = "\n".join(urllib.request.urlopen(file, timeout=60).read().decode() for file in files)
     text, changes = updated(LIST.read_text(), published)
     LIST.write_text(text)
-    print(
-        "\n".join(["Colab has moved on. Updated in tests/colab.txt:", *changes])
-        if changes
-        else "tests/colab.txt is up to date."
-    )
+    news = "Colab has moved on. Updated in tests/colab.txt:" if changes else "tests/colab.txt is up to date."
+    print(news, *changes, sep="\n")
     return int(bool(changes))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

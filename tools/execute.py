@@ -146,6 +146,7 @@ class _Kernel:
 
     def __init__(self, log: IO[str], python: Sequence[str], scratch: str, gently: bool) -> None:
         self.log, self.python, self.scratch, self.gently = log, python, scratch, gently
+        self.wrapped = len(python) > 1  # whether another program starts the Python, and stays above it
         self.watcher: psutil.Process | None = None
         self.children: set[psutil.Process] = set()  # of the watcher: the kernel, and everything below it
         self.theirs, self.ours = os.pipe()  # the watcher reads what we say, and notices when we are gone
@@ -176,11 +177,6 @@ class _Kernel:
                     _yield_to_others(kernel.watcher)
 
         return Manager
-
-    @property
-    def wrapped(self) -> bool:
-        """Whether another program starts the Python, and stays above it."""
-        return len(self.python) > 1
 
     def tree(self) -> list[psutil.Process]:
         """The kernel and all its living children."""

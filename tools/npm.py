@@ -23,16 +23,12 @@ ADVICE = {  # npm's code for a failure -> what to do about it
 OTHERWISE = "Check the network and npm's own settings, then run this again; later it works without a network."
 
 
-class NpmError(CourseError):
-    """A sentence for the user: what is missing and what to do."""
-
-
 def fetch(wanted: Path, what: str, build: Path = ROOT / "build") -> Path:
     """Return the folder node_modules with what the lock beside the package.json `wanted` names.
 
     npm runs only when the folder is not there yet. It installs exactly the lock, checks every hash, runs no script. The
     folder is made complete elsewhere and then moved: a broken download, or two at once, leave nothing half done.
-    Raises NpmError when npm is missing, cannot reach its registry, or gets a package that is not the one in the lock.
+    Raises CourseError when npm is missing, cannot reach its registry, or gets a package that is not in the lock.
     """
     files = [wanted, wanted.with_name("package-lock.json")]
     home = build / "npm" / hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
@@ -40,7 +36,7 @@ def fetch(wanted: Path, what: str, build: Path = ROOT / "build") -> Path:
         return home / "node_modules"
     npm = shutil.which("npm")
     if npm is None:
-        raise NpmError(
+        raise CourseError(
             f"This needs {what}, which npm fetches once, and npm is not installed. Install Node.js, which brings npm, "
             "then run this again. Notebooks and labs do not need it."
         )
@@ -55,7 +51,7 @@ def fetch(wanted: Path, what: str, build: Path = ROOT / "build") -> Path:
         if done.returncode:
             lines = done.stderr.strip().splitlines() or ["no message"]
             reason = next((line for line in lines if " code " in line), lines[-1])
-            raise NpmError(f"npm could not fetch {what} ({reason}). {ADVICE.get(reason.split()[-1], OTHERWISE)}")
+            raise CourseError(f"npm could not fetch {what} ({reason}). {ADVICE.get(reason.split()[-1], OTHERWISE)}")
         if not home.exists():
             os.replace(work, home)
             Path(work).mkdir()  # for the clean-up of the temporary folder

@@ -11,7 +11,6 @@ each page together with the figures: a deck is a single file that can be carried
 docs/slides.md says how a deck is written. What cannot be read is named with its slide.
 """
 
-import argparse
 import base64
 import re
 import sys
@@ -34,6 +33,7 @@ from tools.course import ROOT, Chapter
 from torchcourse.errors import CourseError
 
 SLIDES = ROOT / "slides"
+OUT = ROOT / "build" / "slides"
 THEME = Path(__file__).with_name("slides_theme")
 LANGUAGES = ("python", "bash", "text", "output")
 CLASSES = ("question", "dense")
@@ -366,7 +366,7 @@ def find_decks(names: Sequence[str] = ()) -> list[Deck]:
     return [read_deck(chapter) for chapter in course.select(list(names)) if chapter.lecture_minutes]
 
 
-def build(names: Sequence[str] = (), out: Path = ROOT / "build" / "slides") -> list[Path]:
+def build(names: Sequence[str] = (), out: Path = OUT) -> list[Path]:
     """Build decks (all, or those with these numbers or names) and the index page; returns the pages of the decks."""
     packages = fetch_packages()
     out.mkdir(parents=True, exist_ok=True)
@@ -377,20 +377,9 @@ def build(names: Sequence[str] = (), out: Path = ROOT / "build" / "slides") -> l
     return list(pages)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.slides", description="Build the slide decks.")
-    parser.add_argument("chapters", nargs="*", metavar="CHAPTER", help="as 01 or 01_tensors (default: all)")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "slides", help="folder of the pages")
-    arguments = parser.parse_args(argv)
-    try:
-        build(arguments.chapters, arguments.out)
-    except CourseError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(f"Open {arguments.out / 'index.html'}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        build(sys.argv[1:])
+    except CourseError as error:
+        sys.exit(str(error))
+    print(f"Open {OUT / 'index.html'}")

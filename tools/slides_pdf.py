@@ -19,8 +19,7 @@ from pathlib import Path
 from pypdf import PdfWriter
 
 from tools import slides, slides_browser
-from tools.course import ROOT
-from tools.slides import MARKDOWN, THEME, Deck
+from tools.slides import MARKDOWN, OUT, THEME, Deck
 from torchcourse.errors import CourseError
 
 FIT_NOTES = (THEME / "fit_notes.js").read_text(encoding="utf-8")
@@ -72,7 +71,7 @@ def add_bookmarks(path: Path, deck: Deck) -> None:
     writer.write(path)
 
 
-def build(names: list[str], out: Path = ROOT / "build" / "slides") -> None:
+def build(names: list[str], out: Path = OUT) -> None:
     """Build decks (all of them, or those named) as pages and as PDFs, and the index page. Raises CourseError."""
     slides.build(names, out)
     with slides_browser.browser() as chromium:

@@ -113,17 +113,13 @@ def main(rows: list[Row], quick: bool, result: Path) -> None:
     with distributed.setup() as me:
         alone = dist.new_group([0])  # every rank has to take part in making it
         talk = me.device if me.backend == "nccl" else torch.device("cpu")  # where messages between ranks are
-        contestants = {
-            row: Contestant(row, me.device, quick, alone if row.processes == 1 else None)
-            if me.rank < row.processes
-            else None
-            for row in rows
-        }
+        mine = [row for row in rows if me.rank < row.processes]
+        contestants = {row: Contestant(row, me.device, quick, alone if row.processes == 1 else None) for row in mine}
 
         def slowest(row: Row, steps: int) -> float:
             """Seconds of so many steps of a row, on the rank that takes longest."""
             dist.barrier()
-            seconds = contestants[row].seconds(steps) if contestants[row] else 0.0
+            seconds = contestants[row].seconds(steps) if row in contestants else 0.0
             longest = torch.tensor([seconds], dtype=torch.float64, device=talk)
             dist.all_reduce(longest, dist.ReduceOp.MAX)
             return longest.item()

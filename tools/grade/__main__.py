@@ -1,8 +1,4 @@
-"""Grade a class.
-
-python -m tools.grade SUBMISSIONS [--out build/grades] [--chapters "01 02"] [--jobs N] [--synthetic]
-                       [--moodle worksheet.csv | --canvas gradebook.csv] [--column TITLE]
-"""
+"""Grade a class: the command. `python -m tools.grade --help` says what it takes."""
 
 import argparse
 import ast

@@ -97,6 +97,7 @@ class Book:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
+        self.url = f"sqlite:///{self.folder / 'gradebook.db'}"
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "nbgrader_config.py").write_text(SETTINGS)
         # nbgrader starts `alembic` by name, so the programs of this environment must be found.
@@ -110,16 +111,10 @@ class Book:
         ]
         config.GenerateFeedback.preprocessors = [GetGrades, Page]
         config.HTMLExporter.extra_template_basedirs = [str(HERE / "templates")]  # there, the one that nbgrader asks for
-        log = logging.getLogger(
-            "traitlets"
-        )  # says much, for instance that no exchange is there; errors come back to us
+        log = logging.getLogger("traitlets")  # says much, as that no exchange is there; errors come back to us
         log.addHandler(logging.NullHandler())
         log.propagate = False
         self.api = NbGraderAPI(coursedir=CourseDirectory(config=config), config=config)
-
-    @property
-    def url(self) -> str:
-        return f"sqlite:///{self.folder / 'gradebook.db'}"
 
     def prepare(self, chapter: str) -> None:
         """Enter a lab as an assignment, from the solution; nothing happens if it is there and the same."""

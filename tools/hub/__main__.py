@@ -27,6 +27,7 @@ from tools.course import ROOT, chapters
 from tools.hub import sandbox
 from tools.hub.publish import publish, pull_path
 from tools.hub.settings import ADMIN, BOARD, Settings
+from torchcourse.errors import CourseError
 from torchcourse.place import root_folder
 
 CONFIG = ROOT / "hub" / "jupyterhub_config.py"
@@ -91,7 +92,7 @@ def choose(options: argparse.Namespace, state: Path) -> Settings:
         raise SystemExit(f"The hub needs a sandbox for each student, and cannot make one: {trouble} See hub/README.md.")
     try:
         packages = npm.fetch(ROOT / "hub" / "package.json", "the proxy configurable-http-proxy")
-    except npm.NpmError as error:
+    except CourseError as error:
         raise SystemExit(str(error)) from None
     settings = Settings(
         state=state,

@@ -12,15 +12,8 @@ from tools.site import docstrings, metadata, sources
 
 project = html_title = course.manifest()["title"]
 project_copyright = "the authors. Text and pictures CC BY 4.0, code BSD 3-Clause"
-extensions = [
-    "myst_nb",
-    "sphinx_copybutton",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
-    "sphinx.ext.viewcode",
-    "sphinx.ext.githubpages",
-]
+extensions = ["myst_nb", "sphinx_copybutton"]
+extensions += [f"sphinx.ext.{name}" for name in ("autodoc", "autosummary", "mathjax", "viewcode", "githubpages")]
 nitpicky = True
 # Without a network only our own names can be looked up; those of Python and PyTorch stay plain text.
 nitpick_ignore_regex = [("py:.*", r"(?!torchcourse\.).*")]

@@ -5,17 +5,11 @@ import re
 
 from nbformat import NotebookNode
 
+from tools import guide
 from tools.course import Chapter
 
-COLAB = re.compile(r"\[Open in Colab\]\((\S+?)\)")
 COLAB_ROW = re.compile(r"^\| \*\*No Python here\?\*\* \|.*\n?", re.MULTILINE)
 CELL_TITLE = re.compile(r"#\s*@title (.+)")
-
-
-def colab(notebook: NotebookNode) -> str | None:
-    """The address that the notebook's own badge has, None where it has no badge."""
-    found = COLAB.search(notebook.cells[0].source)
-    return found and found[1]
 
 
 def page(notebook: NotebookNode, chapter: Chapter, kind: str) -> NotebookNode:
@@ -24,7 +18,7 @@ def page(notebook: NotebookNode, chapter: Chapter, kind: str) -> NotebookNode:
     notebook.metadata.language_info = {"name": "python", "pygments_lexer": "course-cell"}
     first = notebook.cells[0]
     title, _, rest = first.source.partition("\n")
-    first.source = f"{title}\n\n{links(notebook, chapter, kind)}\n{COLAB_ROW.sub('', rest)}"
+    first.source = f"{title}\n\n{links(chapter, kind)}\n{COLAB_ROW.sub('', rest)}"
     for cell in notebook.cells:
         if cell.cell_type == "code":
             fold(cell)
@@ -38,7 +32,7 @@ def page(notebook: NotebookNode, chapter: Chapter, kind: str) -> NotebookNode:
     return notebook
 
 
-def links(notebook: NotebookNode, chapter: Chapter, kind: str) -> str:
+def links(chapter: Chapter, kind: str) -> str:
     """The row of links below the title: the other half of the chapter, slides, Colab, the file itself."""
     folder, other = ("notebooks", "labs") if kind == "lecture" else ("labs", "notebooks")
     row = []
@@ -46,7 +40,7 @@ def links(notebook: NotebookNode, chapter: Chapter, kind: str) -> str:
         row.append(f"[{'Lab' if kind == 'lecture' else 'Lecture'}](/{other}/{chapter.name}.ipynb)")
     if chapter.lecture_minutes:
         row.append(f'<a href="../slides/{chapter.name}.html">Slides</a>')
-    if address := colab(notebook):
+    if address := guide.on_colab(f"{folder}/{chapter.name}.ipynb"):
         row.append(f"[Open in Colab]({address})")
     row.append(f'<a href="../files/{folder}/{chapter.name}.ipynb" download>Download the notebook</a>')
     return "{.chapter-links}\n" + "\n".join(row) + "\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tools import course, release
+from tools import course, guide, release
 from tools.build import as_bytes, handed_out
 from tools.course import LAYERS, ROOT, Chapter, home
 from tools.site import notebook
@@ -50,13 +50,13 @@ def add_wheel(sources: Sources, root: Path) -> str:
 
 def add_chapter(sources: Sources, chapter: Chapter, package: str, root: Path) -> dict:
     """Lecture, if there is one, and lab of a chapter as pages and as files; returns what the course map says."""
-    badges: dict[str, str | None] = {"lecture": None}
+    badges = {"lecture": ""}
     for kind, folder in chapter.published.items():
         path = f"{folder}/{chapter.name}.ipynb"
         original = handed_out(chapter, kind, root)
         sources.pages[path] = nbformat.writes(notebook.page(original, chapter, kind)).encode()
         sources.extra[f"files/{path}"] = as_bytes(release.released(original, package))
-        badges[kind] = notebook.colab(original)
+        badges[kind] = guide.on_colab(path, root)
     return {"chapter": chapter, "badges": badges}
 
 
