@@ -1,4 +1,5 @@
 """Compare tests/colab.txt, the list of what Colab has, with what Colab publishes, and bring it up to date.
+
 Ends with status 1 if the list was out of date: run tests/test_colab.py with the new one, and commit it.
 """
 
